@@ -1,0 +1,90 @@
+// Device-side helpers shared by the reference kernels.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace cglint::kernels {
+
+// Waits until the kernels this one depends on through a programmatic edge have finished and their writes are
+// visible. A no-op without such an edge and before sm_90. Call before the first load of data another kernel
+// writes; loads of weights may come earlier.
+__device__ __forceinline__ void pdl_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the programmatically dependent kernel start once every block has called this or exited. It promises
+// nothing about this kernel's writes: the dependent still waits for the whole grid in pdl_wait().
+__device__ __forceinline__ void pdl_trigger() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Eight bf16 values moved as one 16-byte access.
+struct alignas(16) Bf16x8 {
+  __nv_bfloat162 pair[4];
+};
+
+__device__ __forceinline__ void unpack(const Bf16x8& packed, float (&values)[8]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = __bfloat1622float2(packed.pair[i]);
+    values[2 * i] = two.x;
+    values[2 * i + 1] = two.y;
+  }
+}
+
+__device__ __forceinline__ Bf16x8 pack(const float (&values)[8]) {
+  Bf16x8 packed;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) packed.pair[i] = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
+  return packed;
+}
+
+// 16-byte load of data that is read once: not kept in L1.
+__device__ __forceinline__ Bf16x8 load_streaming(const __nv_bfloat16* pointer) {
+  Bf16x8 packed;
+  uint32_t* words = reinterpret_cast<uint32_t*>(&packed);
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "l"(pointer));
+  return packed;
+}
+
+__device__ __forceinline__ Bf16x8 load8(const __nv_bfloat16* pointer) {
+  return *reinterpret_cast<const Bf16x8*>(pointer);
+}
+__device__ __forceinline__ void store8(__nv_bfloat16* pointer, const Bf16x8& packed) {
+  *reinterpret_cast<Bf16x8*>(pointer) = packed;
+}
+
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  return value;
+}
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  return value;
+}
+
+// Sum over a block of up to 1024 threads (a multiple of 32); every thread gets it. `scratch` holds 32 floats.
+__device__ __forceinline__ float block_sum(float value, float* scratch) {
+  const unsigned lane = threadIdx.x & 31u;
+  const unsigned warp = threadIdx.x >> 5;
+  const unsigned warps = (blockDim.x + 31u) >> 5;
+  value = warp_sum(value);
+  __syncthreads();  // scratch may still be read from an earlier call
+  if (lane == 0) scratch[warp] = value;
+  __syncthreads();
+  return warp_sum(lane < warps ? scratch[lane] : 0.0f);
+}
+
+}  // namespace cglint::kernels

@@ -1,0 +1,55 @@
+// Kernel launches shared by all reference kernels: one stream, optionally with a programmatic edge.
+//
+// A launch function of these kernels takes a LaunchContext, allocates nothing, never synchronises and uses
+// no stream but the one given, so it may be called while that stream is being captured. Every workspace is
+// the caller's. The returned status is that of the launch, not of the kernel's execution.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <utility>
+
+namespace cglint::kernels {
+
+// Where and how to launch. Cheap to copy; owns nothing.
+struct LaunchContext {
+  cudaStream_t stream = nullptr;
+  // Launch with programmatic stream serialization: the kernel may start before its predecessor in the stream
+  // has finished, and orders itself with pdl_wait(). Needs compute capability 9.0 (device_supports_pdl).
+  bool pdl = false;
+};
+
+// True if `device` accepts programmatic dependent launches. False also where the device cannot be queried.
+inline bool device_supports_pdl(int device) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major >= 9;
+}
+
+// Launches `kernel`. `smem_bytes` is dynamic shared memory; above 48 KiB the kernel's limit is raised first.
+// Arguments are converted to the kernel's parameter types.
+template <typename... Params, typename... Args>
+[[nodiscard]] cudaError_t launch(const LaunchContext& ctx, void (*kernel)(Params...), dim3 grid, dim3 block,
+                                 size_t smem_bytes, Args&&... args) {
+  static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each kernel parameter");
+  if (smem_bytes > 48u * 1024u) {
+    const cudaError_t status =
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem_bytes));
+    if (status != cudaSuccess) return status;
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = smem_bytes;
+  config.stream = ctx.stream;
+  config.attrs = &attribute;
+  config.numAttrs = ctx.pdl ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...);
+}
+
+}  // namespace cglint::kernels
