@@ -30,20 +30,28 @@ struct KernelCase {
   std::function<cudaError_t()> prepare;
   int launches = 1;          // kernel launches per run()
   bool pdl = false;          // launched with programmatic edges: compared with an empty launch of that kind
-  bool l2_defeated = false;  // run() rotates over copies that L2 cannot hold
+  bool l2_defeated = false;  // run() rotates over copies that L2 cannot hold (see defeats_l2)
 };
 
 void register_attention_cases(std::vector<KernelCase>& cases);
 void register_moe_cases(std::vector<KernelCase>& cases);
 
 // How many bytes of distinct weights must lie between two uses of the same copy so that none of it is still
-// in L2: four times the L2 size of the largest supported chips' order (H200: 60 MB).
+// in L2: four times the L2 of an H200 (60 MB).
 inline constexpr double kRotationBytes = 240e6;
 
-// Number of copies of a `copy_bytes` large weight set that run() must rotate over. At least 2, at most 4096.
+// run() calls the bench captures into one graph. Copies beyond that would never be used.
+inline constexpr int kRunsPerGraph = 256;
+
+// Number of copies of a `copy_bytes` large weight set that run() must rotate over, at least 2 and at most
+// kRunsPerGraph. A set too small for that many copies to exceed kRotationBytes (under about 1 MB) stays in
+// L2, as it would between two decode steps of a small layer: say so with l2_defeated = false.
 inline int rotation_copies(double copy_bytes) {
   const double copies = copy_bytes > 0 ? kRotationBytes / copy_bytes + 1 : 2;
-  return copies < 2 ? 2 : copies > 4096 ? 4096 : static_cast<int>(copies);
+  return copies < 2 ? 2 : copies > kRunsPerGraph ? kRunsPerGraph : static_cast<int>(copies);
+}
+inline bool defeats_l2(double copy_bytes) {
+  return rotation_copies(copy_bytes) * copy_bytes >= kRotationBytes;
 }
 
 }  // namespace cglint::kernels
