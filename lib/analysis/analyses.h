@@ -1,0 +1,51 @@
+// Everything that rules and reports may ask about one graph, computed once, lazily, and shared. Each analysis is a
+// pure function in a header of its own; this class only remembers results. Not thread safe: one per graph per thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "analysis/critical_path.h"
+#include "analysis/fork_join.h"
+#include "analysis/kernel_identity.h"
+#include "analysis/layers.h"
+#include "analysis/node_times.h"
+#include "analysis/overlap.h"
+#include "analysis/predicted_streams.h"
+#include "analysis/reachability.h"
+#include "analysis/replay_streams.h"
+#include "analysis/topology.h"
+#include "analysis/width.h"
+#include "ir/recording.h"
+
+namespace cglint::analysis {
+
+class Analyses {
+ public:
+  Analyses(const ir::Recording& recording, ir::GraphId graph_id, const KernelIdentities& identities);
+  ~Analyses();
+  Analyses(const Analyses&) = delete;
+  Analyses& operator=(const Analyses&) = delete;
+
+  [[nodiscard]] const ir::Recording& recording() const;
+  [[nodiscard]] const ir::Graph& graph() const;
+  [[nodiscard]] const KernelIdentities& identities() const;
+
+  const TopologicalOrder& topology();
+  const Reachability& starts_after();          // every edge
+  const Reachability& memory_ordered_after();  // full edges, and programmatic ones as far as they prove completion
+  const Width& width();                        // of the activity nodes, by `starts after`
+  const std::vector<ForkJoinRegion>& fork_join_regions();
+  const NodeTimes& node_times();               // median duration per node over the replays
+  const CriticalPath& critical_path();
+  const Layers& layers();
+  const ReplayStreams& replay_streams();       // measured
+  const PredictedStreams& predicted_streams(); // from the graph alone
+  const std::vector<RegionOverlap>& region_overlaps();  // one per fork/join region
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cglint::analysis

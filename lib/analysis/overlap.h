@@ -1,0 +1,41 @@
+// How much of a fork's branches really ran at the same time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "analysis/fork_join.h"
+#include "analysis/node_times.h"
+#include "ir/graph.h"
+
+namespace cglint::analysis {
+
+struct RegionOverlap {
+  bool measured = false;
+  std::uint32_t replays = 0;                           // with records for at least two branches
+  std::uint32_t replays_overlapping = 0;               // in which some two branches ran at the same time
+  std::int64_t median_overlap_ns = 0;                  // time in which at least two branches were busy
+  std::int64_t median_possible_ns = 0;                 // sum of branch times minus the longest: what full overlap would hide
+  // median_overlap_ns / median_possible_ns, 0 where nothing is possible.
+  [[nodiscard]] double efficiency() const {
+    return median_possible_ns > 0 ? static_cast<double>(median_overlap_ns) / static_cast<double>(median_possible_ns) : 0.0;
+  }
+};
+
+// One entry per region, same order.
+std::vector<RegionOverlap> region_overlaps(const ir::Graph& graph, const std::vector<ForkJoinRegion>& regions);
+
+// Whole-timeline numbers of a set of operations (for `inspect`).
+struct TimelineStats {
+  std::int64_t span_ns = 0, busy_ns = 0, idle_ns = 0;  // busy: union of all operations; idle: span - busy
+  std::int64_t overlap_ns = 0;                         // summed durations - busy
+  struct Gap {
+    std::int64_t begin_ns = 0, dur_ns = 0;
+    std::size_t after_op = 0, before_op = 0;           // indices into the operations given
+  };
+  std::vector<Gap> largest_gaps;                       // at most 5, longest first
+};
+TimelineStats timeline_stats(std::span<const ir::ReplayOp> operations);
+
+}  // namespace cglint::analysis

@@ -1,0 +1,83 @@
+// Runs the selected rules over recordings and collects one Report. Deterministic: findings are sorted by file,
+// graph, code and first node, whatever the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/finding.h"
+#include "ir/recording.h"
+
+namespace cglint::engine {
+
+// What the report says about one graph, findings or not.
+struct GraphSummary {
+  std::string name;
+  ir::GraphId graph;
+  std::uint32_t instances = 1;
+  std::size_t nodes = 0, edges = 0;
+  bool has_edges = false;
+  std::size_t replays = 0;
+  std::optional<std::uint32_t> streams_measured;       // maximum over launches; kernels, memcpys and memsets
+  std::optional<std::uint32_t> streams_kernels_only;
+  std::map<std::int64_t, std::int64_t> stream_histogram;  // streams per launch -> launches
+  std::optional<std::uint32_t> streams_predicted;
+  std::string prediction_note;                         // "" or why a prediction is missing or weak
+  std::optional<std::uint32_t> width;
+  std::optional<std::uint32_t> layers;
+  bool checkable = true;                               // false: nothing in it that a rule could check
+};
+
+struct InputSummary {
+  std::string file, format;
+  std::size_t graphs = 0;
+  std::size_t graph_launches = 0;
+  std::size_t loose_kernels = 0;                       // GPU kernels that belong to no graph
+  std::vector<GraphSummary> graph_summaries;
+  struct LossLine {
+    std::string severity, what;
+    std::uint64_t count = 1;
+    std::uint64_t offset_bytes = ~std::uint64_t{0};
+    ir::FactSet facts;
+  };
+  std::vector<LossLine> losses;
+  bool has_error_loss = false;
+  bool nothing_to_check = false;
+  std::string nothing_reason;                          // why, when nothing_to_check
+};
+
+struct Report {
+  std::vector<InputSummary> inputs;
+  std::vector<Finding> findings;       // at or above Config::min_confidence, consequences included (causes set)
+  std::vector<NotChecked> not_checked;
+  std::size_t hidden_possible = 0;     // findings below min_confidence
+  std::vector<base::Error> errors;     // inputs that could not be read
+  std::vector<std::string> rules_run;  // codes
+
+  // 3 internal failure, 2 usage or unreadable input, 1 findings at or above the threshold, 4 nothing to check or
+  // something asked for could not be checked, 0 clean; the first that applies in that order.
+  [[nodiscard]] int exit_code(const Config& config) const;
+};
+
+// Feed recordings one by one, then finish(). Graphs of the recording may be handed over one at a time with
+// check_graph(), so that a large capture file is never in memory as a whole.
+class Runner {
+ public:
+  explicit Runner(const Config& config);
+
+  // Checks every graph of the recording (and recording-scope rules), adds its summary. The recording may be dropped
+  // afterwards: findings own their strings.
+  void check(ir::Recording& recording);
+  void add_error(base::Error error);
+  // Merges equal findings over equal graphs, links causes, sorts.
+  Report finish();
+
+ private:
+  const Config& config_;
+  Report report_;
+};
+
+}  // namespace cglint::engine
