@@ -1,0 +1,45 @@
+# Warnings, sanitizers and helpers, on one private interface target; no global flags.
+add_library(cglint_flags INTERFACE)
+target_compile_options(cglint_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion -Wno-sign-conversion>)
+if(CGLINT_WERROR)
+  target_compile_options(cglint_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(CGLINT_SANITIZE)
+  target_compile_options(cglint_flags INTERFACE -fsanitize=${CGLINT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(cglint_flags INTERFACE -fsanitize=${CGLINT_SANITIZE})
+endif()
+
+# cglint_library(name SOURCES ... DEPS ... PRIVATE_DEPS ...): a static library whose headers are found from lib/.
+function(cglint_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/lib)
+  target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS} cglint_flags)
+endfunction()
+
+# A program in bin/, self-contained if asked: libstdc++ and libgcc static, shared leftovers found beside it.
+function(cglint_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} cglint_flags)
+  cglint_make_self_contained(${name})
+endfunction()
+
+function(cglint_make_self_contained name)
+  if(CGLINT_SELF_CONTAINED AND NOT CGLINT_SANITIZE)
+    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+  set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN" BUILD_RPATH_USE_ORIGIN ON)
+endfunction()
+
+# Turns files into one C++ source that defines
+#   std::string_view <function>(std::string_view name)   ("" for an unknown name)
+# with the files' contents. NAMES are the keys, FILES the files, in the same order.
+function(cglint_embed_files output namespace function)
+  cmake_parse_arguments(arg "" "" "NAMES;FILES" ${ARGN})
+  add_custom_command(OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DNAMESPACE=${namespace} -DFUNCTION=${function}
+            "-DNAMES=${arg_NAMES}" "-DFILES=${arg_FILES}" -P ${PROJECT_SOURCE_DIR}/tools/cmake/embed.cmake
+    DEPENDS ${arg_FILES} ${PROJECT_SOURCE_DIR}/tools/cmake/embed.cmake VERBATIM)
+endfunction()
