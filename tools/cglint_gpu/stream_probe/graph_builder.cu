@@ -16,12 +16,12 @@ __global__ void work_programmatic(float* sink, int tag) {
   if (sink != nullptr && tag == -1) sink[0] = 1.0f;
 }
 
-// Sets the conditions of one conditional node and of the loop that the kernel runs in (handle 0: none).
-__global__ void work_condition(float* sink, int tag, cudaGraphConditionalHandle handle, unsigned int value,
-                               cudaGraphConditionalHandle loop) {
+// Sets the condition of one conditional node and ends the loop that the kernel runs in, where there are such.
+__global__ void work_condition(float* sink, int tag, cudaGraphConditionalHandle handle, int value, cudaGraphConditionalHandle loop,
+                               int ends_loop) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    if (handle != 0) cudaGraphSetConditional(handle, value);
-    if (loop != 0) cudaGraphSetConditional(loop, 0);
+    if (value >= 0) cudaGraphSetConditional(handle, static_cast<unsigned int>(value));
+    if (ends_loop != 0) cudaGraphSetConditional(loop, 0);
   }
   if (sink != nullptr && tag == -1) sink[0] = 1.0f;
 }
@@ -44,7 +44,7 @@ void CUDART_CB host_function(void*) {}
 
 struct Condition {
   cudaGraphConditionalHandle handle = 0;
-  unsigned int value = 0;
+  int value = 0;
 };
 
 class Builder {
@@ -114,10 +114,11 @@ std::string Builder::add_kernel(const GraphSpec& spec, int index, int marker, cu
   int tag = marker;
   unsigned long long* stamps = options_.stamps;
   unsigned long long spin_ns = options_.spin_ns;
-  Condition set = condition != nullptr ? *condition : Condition{};
+  Condition set = condition != nullptr ? *condition : Condition{0, -1};
   void* plain[] = {&sink, &tag};
   cudaGraphConditionalHandle loop_handle = loop != nullptr ? loop->handle : 0;
-  void* setting[] = {&sink, &tag, &set.handle, &set.value, &loop_handle};
+  int ends_loop = loop != nullptr ? 1 : 0;
+  void* setting[] = {&sink, &tag, &set.handle, &set.value, &loop_handle, &ends_loop};
   const bool sets = condition != nullptr || loop != nullptr;
   void* spinning[] = {&stamps, &tag, &spin_ns};
   cudaGraphNodeParams params{};
@@ -140,9 +141,8 @@ std::string Builder::add_kernel(const GraphSpec& spec, int index, int marker, cu
   if (programmatic_in && spec.pdl_attribute) {
     cudaLaunchAttributeValue value{};
     value.programmaticStreamSerializationAllowed = 1;
-    wrong = failed("cudaGraphKernelNodeSetAttribute(programmatic)",
-                   cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributeProgrammaticStreamSerialization, &value));
-    if (!wrong.empty()) return wrong;
+    // Documented for launches only; a driver may refuse it on a node, and the edge alone is enough.
+    if (cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributeProgrammaticStreamSerialization, &value) != cudaSuccess) cudaGetLastError();
   }
   const auto priority = spec.priorities.find(index);
   if (priority != spec.priorities.end()) {
@@ -166,9 +166,10 @@ std::string Builder::fill(const GraphSpec& spec, cudaGraph_t graph, const Condit
     const NodeKind kind = spec.kinds[static_cast<size_t>(v)];
     if (kind != NodeKind::kIf && kind != NodeKind::kWhile && kind != NodeKind::kSwitch) continue;
     Condition condition;
-    condition.value = kind == NodeKind::kSwitch ? 0u : 1u;
+    condition.value = kind == NodeKind::kSwitch ? 0 : 1;
     const std::string wrong = failed("cudaGraphConditionalHandleCreate",
-                                     cudaGraphConditionalHandleCreate(&condition.handle, graph, condition.value, cudaGraphCondAssignDefault));
+                                     cudaGraphConditionalHandleCreate(&condition.handle, graph, static_cast<unsigned>(condition.value),
+                                                                      cudaGraphCondAssignDefault));
     if (!wrong.empty()) return wrong;
     conditions[v] = condition;
     for (const Edge& edge : spec.edges) {
@@ -280,7 +281,7 @@ std::string Builder::fill(const GraphSpec& spec, cudaGraph_t graph, const Condit
                                                              : cudaGraphCondTypeSwitch;
         params.conditional.size = static_cast<unsigned>(bodies.size());
         wrong = failed("cudaGraphAddNode(conditional)", add_node(&node, graph, dependencies, data, &params));
-        Condition stop{conditions[v].handle, 0u};
+        Condition stop{conditions[v].handle, 0};
         for (size_t i = 0; i < bodies.size() && wrong.empty(); ++i) {
           BuiltGraph inner;
           wrong = fill(bodies[i], params.conditional.phGraph_out[i], kind == NodeKind::kWhile ? &stop : nullptr, inner);

@@ -25,9 +25,9 @@ constexpr std::string_view kUsage =
     "  stream_probe generate KIND SEED COUNT [MOST_NODES]     random graphs of one kind, as lines\n"
     "  stream_probe generate-all SEED COUNT                   of every kind, the kinds in turn\n"
     "  stream_probe small KIND                                every small graph of one kind\n"
-    "  stream_probe measure IN OUT.jsonl [--batch N] [--keep] [--budget SECONDS] [--part I/N] [--append] [--extra-kinds]\n"
+    "  stream_probe measure IN OUT.jsonl [--batch N] [--keep] [--budget SECONDS] [--part I/N] [--append] [--careful N] [--extra-kinds]\n"
     "  stream_probe overlap IN OUT.jsonl [--spin-us N] [--replays N] [--budget SECONDS]\n"
-    "exit codes: 0 done, 2 cannot run here or bad usage, 3 a CUDA error ended the run (start again with --append), 4 budget spent\n";
+    "exit codes: 0 done, 2 cannot run here or bad usage, 3 a CUDA error ended the run (start again with --append --careful BATCH), 4 budget spent\n";
 
 struct Arguments {
   std::vector<std::string> plain;
@@ -40,6 +40,7 @@ struct Arguments {
   int parts = 1;
   int spin_us = 30;
   int replays = 3;
+  int careful = 0;  // that many graphs first go in batches of one
 };
 
 bool parse_arguments(int argc, char** argv, Arguments& out) {
@@ -60,6 +61,8 @@ bool parse_arguments(int argc, char** argv, Arguments& out) {
       out.extra_kinds = true;
     } else if (argument == "--batch") {
       if (!number(out.batch)) return false;
+    } else if (argument == "--careful") {
+      if (!number(out.careful)) return false;
     } else if (argument == "--spin-us") {
       if (!number(out.spin_us)) return false;
     } else if (argument == "--replays") {
@@ -148,21 +151,22 @@ int run_measure(const Arguments& arguments) {
   size_t measured_count = 0;
   size_t refused = 0;
   bool in_time = true;
-  for (size_t i = 0; i < specs.size() && wrong.empty() && in_time;) {
-    const size_t end = std::min(specs.size(), i + static_cast<size_t>(arguments.batch));
+  for (size_t i = 0; i < specs.size() && in_time;) {
+    const size_t size = i < static_cast<size_t>(arguments.careful) ? 1 : static_cast<size_t>(arguments.batch);
+    const size_t end = std::min(specs.size(), i + size);
     const std::vector<GraphSpec> batch(specs.begin() + static_cast<std::ptrdiff_t>(i), specs.begin() + static_cast<std::ptrdiff_t>(end));
     std::vector<Measured> results;
     wrong = measurer.measure(batch, arguments.keep, results);
     if (!wrong.empty()) {
-      // Records of the graphs before may be incomplete after a sticky error: only the graph at fault is written, so
-      // that a run with --append starts behind it. With --batch 1 nothing else is lost.
-      const size_t fault = std::min(results.size(), batch.size() - 1);
-      for (size_t k = 0; k <= fault; ++k) {
+      // Nothing of a larger batch is written: the next run, with --append --careful, finds the graph at fault.
+      if (batch.size() == 1) {
         Measured broken;
-        broken.error = k == fault ? wrong : "not measured: a later graph of the batch failed";
-        std::fprintf(out, "%s\n", cglint_gpu::to_json(batch[k], broken).c_str());
+        broken.error = wrong;
+        std::fprintf(out, "%s\n", cglint_gpu::to_json(batch[0], broken).c_str());
       }
-      break;
+      std::fclose(out);
+      std::fprintf(stderr, "stream_probe: stopped by %s after %zu graphs\n", wrong.c_str(), measured_count);
+      std::_Exit(3);  // the driver may hang in its own clean-up now
     }
     for (size_t k = 0; k < batch.size(); ++k) {
       std::fprintf(out, "%s\n", cglint_gpu::to_json(batch[k], results[k]).c_str());
@@ -181,10 +185,6 @@ int run_measure(const Arguments& arguments) {
                measurer.take_dropped(), facts.gpu.c_str(), facts.driver.c_str(), facts.driver_version, facts.cupti_version);
   if (arguments.extra_kinds) {
     for (const auto& [kind, count] : measurer.record_counts()) std::fprintf(stderr, "stream_probe: activity kind %d: %ld records\n", kind, count);
-  }
-  if (!wrong.empty()) {
-    std::fprintf(stderr, "stream_probe: stopped by %s\n", wrong.c_str());
-    return 3;
   }
   return measured_count < specs.size() ? 4 : 0;
 }

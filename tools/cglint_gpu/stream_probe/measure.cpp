@@ -1,6 +1,7 @@
 #include "measure.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -79,6 +80,17 @@ void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, siz
 
 std::string failed(const char* call, cudaError_t status) {
   return status == cudaSuccess ? "" : std::string(call) + ": " + cudaGetErrorName(status);
+}
+
+// Waits for the stream, but not for ever: a graph that does not end must not hold the machine.
+cudaError_t wait_for(cudaStream_t stream) {
+  const auto start = std::chrono::steady_clock::now();
+  cudaError_t status = cudaStreamQuery(stream);
+  while (status == cudaErrorNotReady) {
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(5)) return cudaErrorLaunchTimeout;
+    status = cudaStreamQuery(stream);
+  }
+  return status;
 }
 
 struct Launched {
@@ -221,11 +233,8 @@ std::string StreamMeasurer::measure(const std::vector<GraphSpec>& batch, bool ke
       // The fence's correlation id comes before that of the graph's records and after those of the graph before.
       fatal = failed("fence", launch_fence(static_cast<int>(all.size()), stream));
       if (fatal.empty()) fatal = failed("cudaGraphLaunch", cudaGraphLaunch(launched.exec, stream));
-      if (fatal.empty()) fatal = failed("cudaStreamSynchronize", cudaStreamSynchronize(stream));
-      if (!fatal.empty()) {
-        release(launched);
-        break;
-      }
+      if (fatal.empty()) fatal = failed("cudaStreamQuery", wait_for(stream));
+      if (!fatal.empty()) return fatal;  // the process is done for: nothing is released
       for (void* pointer : launched.built.unfreed) cudaFree(pointer);
       if (!keep) release(launched);
       all.push_back(std::move(launched));
@@ -234,7 +243,7 @@ std::string StreamMeasurer::measure(const std::vector<GraphSpec>& batch, bool ke
     }
     results.push_back(std::move(measured));
   }
-  if (fatal.empty()) fatal = failed("cudaDeviceSynchronize", cudaDeviceSynchronize());
+  fatal = failed("cudaDeviceSynchronize", cudaDeviceSynchronize());
   cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   for (Launched& launched : all) release(launched);
 

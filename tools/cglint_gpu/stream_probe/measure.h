@@ -30,7 +30,8 @@ class StreamMeasurer {
 
   // Measures the graphs of one batch: build, instantiate, launch once and synchronise one after the other, one flush at the end.
   // `keep`: destroy the batch's executable graphs only after the flush. A graph that CUDA refuses gets Measured::error. Returns an
-  // empty string, or what makes the process unable to go on (a sticky CUDA error); `results` then ends before the graph at fault.
+  // empty string, or what makes the process unable to go on (a sticky CUDA error, a graph that does not end); `results` then ends before the graph at fault
+  // and its entries hold no streams.
   std::string measure(const std::vector<GraphSpec>& batch, bool keep, std::vector<Measured>& results);
 
   // Counts activity records by kind while on: also event, synchronisation and memory records, which carry no node.
