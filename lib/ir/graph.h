@@ -178,6 +178,7 @@ struct Replay {
   std::uint64_t launch_stream = 0;  // stream id as the tracer numbers it; valid if has_launch_stream
   bool has_launch_stream = false;
   bool complete = true;             // false: records were lost, so absence proves nothing
+  std::uint32_t instance = 0;       // which of the equal graphs was launched: 0 this one, i: Graph::instance_infos[i - 1]
   Range ops;                        // into Graph::replay_ops, sorted by start_ns
 };
 
@@ -243,7 +244,7 @@ struct GraphInfo {
   std::uint32_t exec_updates = 0;
   UntracedTiming untraced;
   std::uint64_t content_hash = 0;   // structure, launch configurations and parameters; 0: not computed
-  std::uint32_t instances = 1;      // equal graphs stored once: how many there were
+  std::uint32_t instances = 1;      // equal graphs stored once: how many there were, this one included
 };
 
 // A fact that the input would carry but that lost or skipped records made unreliable.
@@ -257,6 +258,9 @@ class Graph {
   GraphInfo info;
   FactSet facts;                    // what this graph can tell; spoiled facts are removed
   std::vector<SpoiledFact> spoiled;
+  // What is known about each of the other graphs that are equal to this one and not stored (key, sequence, times). Their
+  // `instances` (usually 1) are part of info.instances, which may be larger: some inputs only count.
+  std::vector<GraphInfo> instance_infos;
 
   // --- node columns, all node_count() long; nodes are in creation order when Fact::creation_order is there ---
   base::IdVector<NodeId, NodeKind> kind;

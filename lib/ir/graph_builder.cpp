@@ -209,6 +209,8 @@ base::Result<void> verify(const Graph& g) {
   for (const Replay& replay : g.replays) {
     if (std::size_t{replay.ops.first} + replay.ops.count > g.replay_ops.size())
       return make_error(ErrorCode::malformed, "a replay's operations lie outside the replay table");
+    if (replay.instance > g.instance_infos.size())
+      return make_error(ErrorCode::malformed, fmt::format("a replay names missing instance {}", replay.instance));
     ops_seen += replay.ops.count;
   }
   if (ops_seen != g.replay_ops.size())

@@ -106,6 +106,12 @@ struct LooseOp {
   NodeKind kind = NodeKind::kernel;
 };
 
+// A graph equal to an earlier one that had been handed over (ReadOptions::on_graph) and dropped when this became known.
+struct LateInstance {
+  GraphId of;
+  GraphInfo info;
+};
+
 // Something the reader had to leave out. Shown in every report; `facts` were spoiled by it.
 struct Loss {
   enum class Severity : std::uint8_t { info, data_loss, error } severity = Severity::info;
@@ -128,6 +134,7 @@ class Recording {
   std::vector<LooseOp> loose_ops;     // by start_ns
   std::vector<Loss> losses;
   base::IdVector<GraphId, std::unique_ptr<Graph>> graphs;  // null once dropped
+  std::vector<LateInstance> late_instances;
   bool has_timeline = false;          // the input is (or contains) a GPU trace
   std::string fingerprint_salt;       // reserved for reports; empty
 
