@@ -42,6 +42,8 @@ struct RuleInfo {
   // Facts that raise the confidence or add cost and sources; informative.
   ir::FactSet uses;
   std::span<const RuleOption> options;
+  // Codes whose findings on the same graph are consequences of this rule's finding.
+  std::span<const std::string_view> explains;
   // The rule is only active when the user gives a limit (for example --max-streams); else it is not listed at all.
   bool opt_in = false;
 };
@@ -69,6 +71,8 @@ class Rule {
  public:
   virtual ~Rule() = default;
   [[nodiscard]] virtual const RuleInfo& info() const = 0;
+  // For opt-in rules: whether the user gave the limit that the rule checks.
+  [[nodiscard]] virtual bool active(const Config&) const { return true; }
   // Called once per graph whose facts satisfy `needs`. Keeps no state, does no I/O, reads no global.
   virtual void check(const GraphContext& context, FindingSink& sink) const = 0;
 };

@@ -1,12 +1,16 @@
-// Runs the selected rules over recordings and collects one Report. Deterministic: findings are sorted by file,
-// graph, code and first node, whatever the number of threads.
+// Runs the selected rules over recordings and collects one Report. Deterministic: findings are sorted by input, graph,
+// code and first node, whatever the number of threads.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "analysis/kernel_identity.h"
+#include "base/result.h"
 #include "engine/config.h"
 #include "engine/finding.h"
 #include "ir/recording.h"
@@ -62,22 +66,26 @@ struct Report {
   [[nodiscard]] int exit_code(const Config& config) const;
 };
 
-// Feed recordings one by one, then finish(). Graphs of the recording may be handed over one at a time with
-// check_graph(), so that a large capture file is never in memory as a whole.
-class Runner {
+// The checks of one input. One per thread; inputs are merged by merge_inputs().
+class InputChecker {
  public:
-  explicit Runner(const Config& config);
+  InputChecker(const Config& config, const analysis::KernelTable& kernels);
+  ~InputChecker();
+  InputChecker(InputChecker&&) noexcept;
 
-  // Checks every graph of the recording (and recording-scope rules), adds its summary. The recording may be dropped
-  // afterwards: findings own their strings.
-  void check(ir::Recording& recording);
-  void add_error(base::Error error);
-  // Merges equal findings over equal graphs, links causes, sorts.
-  Report finish();
+  // Checks one graph, which may be dropped afterwards: results own their strings. Call in file order.
+  void check_graph(const ir::Recording& recording, ir::GraphId graph);
+  // Checks every graph that is still held and was not checked before, and what concerns the input as a whole.
+  void finish(const ir::Recording& recording);
+  void fail(base::Error error);
 
  private:
-  const Config& config_;
-  Report report_;
+  friend Report merge_inputs(const Config& config, std::vector<InputChecker> inputs);
+  struct State;
+  std::unique_ptr<State> state_;
 };
+
+// One report over all inputs, in the order given. Within an input, findings with one fingerprint become one finding.
+Report merge_inputs(const Config& config, std::vector<InputChecker> inputs);
 
 }  // namespace cglint::engine

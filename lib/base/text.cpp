@@ -1,0 +1,114 @@
+#include "base/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace cglint::base {
+namespace {
+
+// Length of the valid UTF-8 sequence at the start of `text`, 0 if invalid.
+std::size_t utf8_sequence(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const auto continues = [&](std::size_t i) { return i < text.size() && (byte(i) & 0xC0U) == 0x80U; };
+  if (text.empty()) return 0;
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return continues(1) ? 2 : 0;
+  if (lead >= 0xE0 && lead <= 0xEF) {
+    if (!continues(1) || !continues(2)) return 0;
+    if (lead == 0xE0 && byte(1) < 0xA0) return 0;
+    if (lead == 0xED && byte(1) > 0x9F) return 0;  // surrogates
+    return 3;
+  }
+  if (lead >= 0xF0 && lead <= 0xF4) {
+    if (!continues(1) || !continues(2) || !continues(3)) return 0;
+    if (lead == 0xF0 && byte(1) < 0x90) return 0;
+    if (lead == 0xF4 && byte(1) > 0x8F) return 0;
+    return 4;
+  }
+  return 0;
+}
+
+std::string escape(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const std::size_t length = utf8_sequence(text.substr(i));
+    // U+0080..U+009F are terminal controls too.
+    const bool c1_control = length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (length == 0 || c < 0x20 || c == 0x7F || c1_control) {
+      out += "\\x";
+      out += kHex[c >> 4U];
+      out += kHex[c & 15U];
+      ++i;
+      continue;
+    }
+    out.append(text.substr(i, length));
+    i += length;
+  }
+  return out;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, std::size_t max_bytes) {
+  if (text.size() > max_bytes && max_bytes >= 8) {
+    std::size_t head = (max_bytes - 3) * 2 / 3;
+    std::size_t tail = text.size() - (max_bytes - 3 - head);
+    while (head > 0 && (static_cast<unsigned char>(text[head]) & 0xC0U) == 0x80U) --head;
+    while (tail < text.size() && (static_cast<unsigned char>(text[tail]) & 0xC0U) == 0x80U) ++tail;
+    return escape(text.substr(0, head)) + "..." + escape(text.substr(tail));
+  }
+  return escape(text);
+}
+
+std::string_view closest(std::string_view word, std::span<const std::string_view> candidates) {
+  std::string_view best;
+  std::size_t best_distance = word.size() / 3 + 1;
+  if (word.size() > 200) return best;
+  for (const std::string_view candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string count_of(std::size_t count, std::string_view word, std::string_view plural) {
+  std::string text = std::to_string(count) + ' ';
+  if (count == 1) return text.append(word);
+  if (!plural.empty()) return text.append(plural);
+  return text.append(word) + 's';
+}
+
+bool is_valid_utf8(std::string_view bytes) {
+  for (std::size_t i = 0; i < bytes.size();) {
+    const std::size_t length = utf8_sequence(bytes.substr(i, 4));
+    if (length == 0) return false;
+    i += length;
+  }
+  return true;
+}
+
+}  // namespace cglint::base

@@ -1,0 +1,304 @@
+#include "engine/runner.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "analysis/analyses.h"
+#include "base/check.h"
+#include "engine/rule.h"
+
+namespace cglint::engine {
+namespace {
+
+constexpr std::size_t kMaxAlsoIn = 5;
+
+std::string fingerprint_of(std::string_view code, std::string_view basis) {
+  std::string key(code);
+  key += '\0';
+  key += basis;
+  return fmt::format("{:016x}", static_cast<std::uint64_t>(XXH3_64bits(key.data(), key.size())));
+}
+
+// The alternative of `needs` with the fewest missing facts.
+ir::FactSet missing_facts(const RuleInfo& rule, ir::FactSet present) {
+  ir::FactSet best;
+  int best_count = -1;
+  for (const ir::FactSet& alternative : rule.needs) {
+    const ir::FactSet missing = alternative.minus(present);
+    int count = 0;
+    for (int i = 0; i < ir::kFactCount; ++i) count += missing.contains(static_cast<ir::Fact>(i)) ? 1 : 0;
+    if (best_count < 0 || count < best_count) {
+      best = missing;
+      best_count = count;
+    }
+  }
+  return best;
+}
+
+std::string reason_for(const ir::Recording& recording, const ir::Graph& graph, ir::FactSet missing) {
+  std::string reason;
+  for (int i = 0; i < ir::kFactCount; ++i) {
+    const auto fact = static_cast<ir::Fact>(i);
+    if (!missing.contains(fact)) continue;
+    if (!reason.empty()) reason += "; ";
+    const auto spoiled = std::find_if(graph.spoiled.begin(), graph.spoiled.end(),
+                                      [&](const ir::SpoiledFact& entry) { return entry.fact == fact; });
+    reason += spoiled != graph.spoiled.end() ? recording.text(spoiled->reason) : ir::fact_missing_phrase(fact);
+  }
+  return reason;
+}
+
+// Higher is worse: the finding that stands for its equals in other graphs.
+auto weight(const Finding& finding) {
+  return std::tuple(static_cast<int>(finding.severity), static_cast<int>(finding.confidence), finding.cost.us,
+                    finding.occurrence_count);
+}
+
+}  // namespace
+
+struct InputChecker::State final : FindingSink {
+  State(const Config& config_in, const analysis::KernelTable& kernels_in) : config(config_in), kernels(kernels_in) {}
+
+  const Config& config;
+  const analysis::KernelTable& kernels;
+  InputSummary summary;
+  std::vector<Finding> findings;
+  std::vector<NotChecked> not_checked_entries;
+  std::vector<base::Error> errors;
+  std::size_t hidden_possible = 0;
+  std::vector<bool> checked;
+  std::size_t checkable_graphs = 0;
+
+  const ir::Recording* identities_of = nullptr;
+  std::unique_ptr<analysis::KernelIdentities> identities;
+
+  // What is being checked.
+  const ir::Recording* recording = nullptr;
+  const ir::Graph* graph = nullptr;
+  ir::GraphId graph_id;
+  const Rule* rule = nullptr;
+  std::size_t graph_first_finding = 0;
+
+  void report(Finding finding, std::string_view fingerprint_basis) override {
+    const RuleInfo& info = rule->info();
+    finding.code = info.code;
+    finding.slug = info.slug;
+    finding.file = recording->file;
+    finding.graph = graph_id;
+    finding.graph_name = recording->text(graph->info.name);
+    finding.graph_instances = graph->info.instances;
+    finding.fingerprint = fingerprint_of(info.code, fingerprint_basis);
+    if (const auto it = config.severity.find(finding.code); it != config.severity.end()) finding.severity = it->second;
+    if (finding.confidence < config.min_confidence) {
+      ++hidden_possible;
+      return;
+    }
+    findings.push_back(std::move(finding));
+  }
+
+  void not_checked(ir::FactSet missing, std::string_view reason) override { add_not_checked(missing, reason); }
+
+  void add_not_checked(ir::FactSet missing, std::string_view reason) {
+    const RuleInfo& info = rule->info();
+    for (NotChecked& entry : not_checked_entries) {
+      if (entry.code == info.code && entry.missing == missing && entry.reason == reason) {
+        ++entry.graph_count;
+        return;
+      }
+    }
+    NotChecked entry;
+    entry.code = info.code;
+    entry.slug = info.slug;
+    entry.file = recording->file;
+    entry.graph_name = recording->text(graph->info.name);
+    entry.missing = missing;
+    entry.reason = reason;
+    entry.requested = config.requested_by_name(info) || info.opt_in;
+    not_checked_entries.push_back(std::move(entry));
+  }
+
+  void link_causes() {
+    for (std::size_t i = graph_first_finding; i < findings.size(); ++i) {
+      const Rule* const cause = find_rule(findings[i].code);
+      for (std::size_t j = graph_first_finding; j < findings.size(); ++j) {
+        const auto& explains = cause->info().explains;
+        if (std::find(explains.begin(), explains.end(), findings[j].code) != explains.end())
+          findings[j].causes.push_back(findings[i].fingerprint);
+      }
+    }
+  }
+
+  void summarise(analysis::Analyses& analyses) {
+    GraphSummary line;
+    line.name = recording->text(graph->info.name);
+    line.graph = graph_id;
+    line.instances = graph->info.instances;
+    line.nodes = graph->node_count();
+    line.edges = graph->edge_count();
+    line.has_edges = graph->facts.contains(ir::Fact::edges);
+    line.replays = graph->replays.size();
+    summary.graph_launches += graph->replays.size();
+    if (graph->facts.contains(ir::Fact::replay_streams) && analyses.replay_streams().available) {
+      const analysis::ReplayStreams& streams = analyses.replay_streams();
+      line.streams_measured = streams.max;
+      line.streams_kernels_only = streams.max_kernels_only;
+      line.stream_histogram = streams.histogram;
+    }
+    if (line.has_edges) {
+      const analysis::PredictedStreams& predicted = analyses.predicted_streams();
+      if (predicted.available) line.streams_predicted = predicted.count;
+      line.prediction_note = predicted.note;
+    }
+    if (const analysis::Layers& layers = analyses.layers(); layers.count > 0) line.layers = layers.count;
+    line.checkable = graph->facts.contains(ir::Fact::nodes) && graph->node_count() > 0;
+    if (line.checkable) ++checkable_graphs;
+    summary.graph_summaries.push_back(std::move(line));
+  }
+};
+
+InputChecker::InputChecker(const Config& config, const analysis::KernelTable& kernels)
+    : state_(std::make_unique<State>(config, kernels)) {}
+InputChecker::~InputChecker() = default;
+InputChecker::InputChecker(InputChecker&&) noexcept = default;
+
+void InputChecker::check_graph(const ir::Recording& recording, ir::GraphId graph_id) {
+  State& state = *state_;
+  CGLINT_CHECK(recording.graphs.contains(graph_id) && recording.graphs[graph_id] != nullptr);
+  const ir::Graph& graph = *recording.graphs[graph_id];
+  if (state.checked.size() <= graph_id.index()) state.checked.resize(graph_id.index() + 1, false);
+  if (state.checked[graph_id.index()]) return;
+  state.checked[graph_id.index()] = true;
+  // Bodies are reached through the graph that holds them, eager launches through the recording.
+  if (graph.info.role == ir::GraphRole::body || graph.info.role == ir::GraphRole::eager) return;
+  if (state.identities_of != &recording) {
+    state.identities = std::make_unique<analysis::KernelIdentities>(recording, state.kernels);
+    state.identities_of = &recording;
+  }
+  state.recording = &recording;
+  state.graph = &graph;
+  state.graph_id = graph_id;
+  state.graph_first_finding = state.findings.size();
+  ++state.summary.graphs;
+  analysis::Analyses analyses(recording, graph_id, *state.identities);
+  state.summarise(analyses);
+  for (const auto& rule : all_rules()) {
+    const RuleInfo& info = rule->info();
+    if (info.scope != RuleScope::graph || !state.config.selected(info)) continue;
+    if (info.opt_in && !rule->active(state.config)) continue;
+    state.rule = rule.get();
+    if (const ir::FactSet missing = missing_facts(info, graph.facts); !missing.empty()) {
+      state.add_not_checked(missing, reason_for(recording, graph, missing));
+      continue;
+    }
+    base::set_check_context(info.code.data());
+    rule->check({recording, graph_id, graph, analyses, state.config, info}, state);
+    base::set_check_context("");
+  }
+  state.link_causes();
+}
+
+void InputChecker::finish(const ir::Recording& recording) {
+  State& state = *state_;
+  for (const ir::GraphId id : recording.graphs.ids())
+    if (recording.graphs[id] != nullptr) check_graph(recording, id);
+  InputSummary& summary = state.summary;
+  summary.file = recording.file;
+  summary.format = recording.format;
+  for (const ir::LooseOp& op : recording.loose_ops)
+    if (op.kind == ir::NodeKind::kernel) ++summary.loose_kernels;
+  for (const ir::Loss& loss : recording.losses) {
+    InputSummary::LossLine line;
+    line.severity = loss.severity == ir::Loss::Severity::info ? "info"
+                    : loss.severity == ir::Loss::Severity::data_loss ? "data_loss" : "error";
+    line.what = recording.text(loss.what);
+    line.count = loss.count;
+    line.offset_bytes = loss.offset_bytes;
+    line.facts = loss.facts;
+    summary.has_error_loss |= loss.severity == ir::Loss::Severity::error;
+    summary.losses.push_back(std::move(line));
+  }
+  if (state.checkable_graphs == 0) {
+    summary.nothing_to_check = true;
+    if (!state.not_checked_entries.empty())
+      summary.nothing_reason = state.not_checked_entries.front().reason;
+    else if (recording.has_timeline)
+      summary.nothing_reason = summary.loose_kernels > 0
+                                   ? fmt::format("{} GPU kernels, but no graph launch", summary.loose_kernels)
+                                   : std::string("the trace has no GPU activity");
+    else
+      summary.nothing_reason = "the input holds no graph with nodes";
+  }
+}
+
+void InputChecker::fail(base::Error error) { state_->errors.push_back(std::move(error)); }
+
+Report merge_inputs(const Config& config, std::vector<InputChecker> inputs) {
+  Report report;
+  for (const auto& rule : all_rules()) {
+    const RuleInfo& info = rule->info();
+    if (config.selected(info) && (!info.opt_in || rule->active(config))) report.rules_run.emplace_back(info.code);
+  }
+  for (InputChecker& input : inputs) {
+    InputChecker::State& state = *input.state_;
+    for (base::Error& error : state.errors) report.errors.push_back(std::move(error));
+    if (!state.errors.empty() && state.summary.file.empty()) continue;
+    report.hidden_possible += state.hidden_possible;
+
+    // Equal findings over several graphs become one.
+    std::vector<Finding> merged;
+    std::map<std::pair<std::string, std::string>, std::size_t> by_fingerprint;
+    for (Finding& finding : state.findings) {
+      const auto [it, inserted] = by_fingerprint.try_emplace({finding.code, finding.fingerprint}, merged.size());
+      if (inserted) {
+        merged.push_back(std::move(finding));
+        continue;
+      }
+      Finding& known = merged[it->second];
+      const bool worse = weight(finding) > weight(known);
+      if (worse) std::swap(known, finding);
+      if (finding.graph == known.graph) {
+        known.occurrences.insert(known.occurrences.end(), finding.occurrences.begin(), finding.occurrences.end());
+        known.occurrence_count += finding.occurrence_count;
+        continue;
+      }
+      known.graph_instances += finding.graph_instances;
+      known.also_in.insert(known.also_in.end(), finding.also_in.begin(), finding.also_in.end());
+      known.also_in.push_back(finding.graph_name);
+      if (known.also_in.size() > kMaxAlsoIn) known.also_in.resize(kMaxAlsoIn);
+    }
+    std::stable_sort(merged.begin(), merged.end(), [](const Finding& a, const Finding& b) {
+      const auto key = [](const Finding& f) {
+        return std::tuple(f.graph, std::string_view(f.code), f.primary.empty() ? 0U : f.primary.front().id);
+      };
+      return key(a) < key(b);
+    });
+    for (Finding& finding : merged) report.findings.push_back(std::move(finding));
+    std::stable_sort(state.not_checked_entries.begin(), state.not_checked_entries.end(),
+                     [](const NotChecked& a, const NotChecked& b) { return a.code < b.code; });
+    for (NotChecked& entry : state.not_checked_entries) report.not_checked.push_back(std::move(entry));
+    report.inputs.push_back(std::move(state.summary));
+  }
+  return report;
+}
+
+int Report::exit_code(const Config& config) const {
+  if (std::any_of(errors.begin(), errors.end(), [](const base::Error& e) { return e.code == base::ErrorCode::internal; }))
+    return 3;
+  if (!errors.empty()) return 2;
+  if (std::any_of(inputs.begin(), inputs.end(), [](const InputSummary& input) { return input.has_error_loss; })) return 2;
+  if (config.fail_on && std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+        return !finding.suppressed && finding.severity >= *config.fail_on;
+      }))
+    return 1;
+  if (inputs.empty() || std::any_of(inputs.begin(), inputs.end(), [](const InputSummary& input) { return input.nothing_to_check; }))
+    return 4;
+  if (std::any_of(not_checked.begin(), not_checked.end(), [&](const NotChecked& entry) { return entry.requested || config.fail_on_unchecked; }))
+    return 4;
+  return 0;
+}
+
+}  // namespace cglint::engine

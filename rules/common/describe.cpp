@@ -1,0 +1,72 @@
+#include "rules/common/describe.h"
+
+#include <algorithm>
+
+namespace cglint::rules {
+
+engine::Entity entity_of(const engine::GraphContext& context, ir::NodeId node, std::string_view role) {
+  engine::Entity entity;
+  entity.kind = engine::Entity::Kind::node;
+  entity.id = node.index();
+  entity.source_id = context.graph.source_id.empty() ? node.index() : context.graph.source_id[node];
+  entity.label = context.analyses.identities().label(context.graph, node);
+  entity.role = role;
+  entity.layer = layer_of(context, node);
+  return entity;
+}
+
+std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::StackId stack, std::string_view role) {
+  const std::span<const ir::Frame> frames = context.recording.frames(stack);
+  if (frames.empty()) return {};
+  const auto pick = [&](auto&& accepts) { return std::find_if(frames.begin(), frames.end(), accepts); };
+  auto frame = pick([](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python && !f.generated; });
+  if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python; });
+  if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.line != 0; });
+  if (frame == frames.end()) frame = frames.begin();
+  engine::SourceLocation source;
+  source.file = context.recording.text(frame->file);
+  source.function = context.recording.text(frame->function);
+  source.line = frame->line;
+  source.generated = frame->generated;
+  source.role = role;
+  return {source};
+}
+
+std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::NodeId node, std::string_view role) {
+  return context.graph.stack.empty() ? std::vector<engine::SourceLocation>() : sources_of(context, context.graph.stack[node], role);
+}
+
+std::string stable_name(const engine::GraphContext& context, ir::NodeId node) {
+  if (const ir::KernelNode* kernel = context.graph.kernel(node); kernel != nullptr && kernel->function.is_valid())
+    return context.analyses.identities().of(kernel->function).normalised;
+  return std::string(ir::node_kind_name(context.graph.kind[node]));
+}
+
+std::string stable_sequence(const engine::GraphContext& context, std::span<const ir::NodeId> nodes) {
+  std::string sequence, previous;
+  for (const ir::NodeId node : nodes) {
+    std::string name = stable_name(context, node);
+    if (name == previous) continue;
+    if (!sequence.empty()) sequence += ';';
+    sequence += name;
+    previous = std::move(name);
+  }
+  return sequence;
+}
+
+std::string label_list(const engine::GraphContext& context, std::span<const ir::NodeId> nodes, std::size_t max) {
+  std::string list;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (i == max) return list + ", ...";
+    if (i > 0) list += ", ";
+    list += context.analyses.identities().label(context.graph, nodes[i]);
+  }
+  return list;
+}
+
+std::int32_t layer_of(const engine::GraphContext& context, ir::NodeId node) {
+  const analysis::Layers& layers = context.analyses.layers();
+  return layers.count > 0 && layers.layer.contains(node) ? layers.layer[node] : -1;
+}
+
+}  // namespace cglint::rules

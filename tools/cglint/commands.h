@@ -1,0 +1,61 @@
+// The subcommands of cglint. Each adds itself to the command line and stores what to run in `Cli::run`.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/config.h"
+
+namespace CLI {
+class App;
+}
+
+namespace cglint::cli {
+
+inline constexpr int kExitClean = 0;
+inline constexpr int kExitFindings = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInternal = 3;
+inline constexpr int kExitNothingToCheck = 4;
+
+struct Cli {
+  std::function<int()> run;   // set by the chosen subcommand
+};
+
+void add_lint(CLI::App& app, Cli& cli);
+void add_inspect(CLI::App& app, Cli& cli);
+void add_rules(CLI::App& app, Cli& cli);
+void add_explain(CLI::App& app, Cli& cli);
+void add_convert(CLI::App& app, Cli& cli);
+// Subcommands that are programs of their own beside this one (they need CUDA; this program never links it).
+void add_external(CLI::App& app, Cli& cli);
+
+// Prints what each input format allows each rule to check.
+int print_capabilities();
+
+std::string version_text();        // "0.1.0"
+
+// Where a file is written: "-" or "" is standard output. The file appears whole or not at all (a temporary beside it is
+// renamed). Returns false after printing one line to stderr.
+bool write_output(const std::string& path, const std::string& text);
+void print_error(const std::string& line);   // "cglint: error: ..." on stderr
+
+enum class ColourWhen : std::uint8_t { automatic, always, never };
+bool use_colour(ColourWhen when, int file_descriptor);   // honours NO_COLOR and FORCE_COLOR
+
+// A progress line on stderr, only on a terminal and only after half a second. Thread safe.
+class Progress {
+ public:
+  explicit Progress(bool enabled);
+  ~Progress();
+  void update(const std::string& file, std::uint64_t done_bytes, std::uint64_t total_bytes);
+  void clear();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cglint::cli

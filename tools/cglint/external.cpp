@@ -1,0 +1,55 @@
+// Subcommands that are programs beside this one: they need CUDA, which this program never links.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "commands.h"
+
+namespace cglint::cli {
+namespace {
+
+struct External {
+  const char* command;
+  const char* program;
+  const char* summary;
+};
+constexpr std::array<External, 1> kExternals = {{
+    {"selftest-streams", "cglint-selftest-streams", "Measure designed graphs on this GPU: does the stream model hold for its driver?"},
+}};
+
+int run_external(const External& external, const std::vector<std::string>& arguments) {
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const std::string program = (self.parent_path() / external.program).string();
+  if (self.empty() || access(program.c_str(), X_OK) != 0) {
+    print_error(fmt::format("'{}' needs {}, which is not beside this program: this build has no CUDA parts", external.command, external.program));
+    return kExitUsage;
+  }
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(program.c_str(), argv.data());
+  print_error(fmt::format("cannot start {}: {}", program, std::strerror(errno)));
+  return kExitUsage;
+}
+
+}  // namespace
+
+void add_external(CLI::App& app, Cli& cli) {
+  for (const External& external : kExternals) {
+    CLI::App* const command = app.add_subcommand(external.command, external.summary);
+    command->allow_extras();
+    command->prefix_command();
+    command->set_help_flag();
+    command->callback([command, &external, &cli] {
+      cli.run = [&external, arguments = command->remaining()] { return run_external(external, arguments); };
+    });
+  }
+}
+
+}  // namespace cglint::cli

@@ -1,0 +1,319 @@
+// cglint inspect FILE...: what is in an input, without a verdict.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "analysis/analyses.h"
+#include "base/text.h"
+#include "commands.h"
+#include "import/common/importer.h"
+
+namespace cglint::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double us(std::int64_t ns) { return static_cast<double>(ns) / 1000.0; }
+
+Json histogram_json(const std::map<std::int64_t, std::int64_t>& histogram) {
+  Json json = Json::object();
+  for (const auto& [key, count] : histogram) json[std::to_string(key)] = count;
+  return json;
+}
+
+Json facts_json(ir::FactSet facts) {
+  Json list = Json::array();
+  for (int i = 0; i < ir::kFactCount; ++i)
+    if (facts.contains(static_cast<ir::Fact>(i))) list.push_back(ir::fact_name(static_cast<ir::Fact>(i)));
+  return list;
+}
+
+std::string_view layer_source(analysis::Layers::Source source) {
+  switch (source) {
+    case analysis::Layers::Source::none: return "none";
+    case analysis::Layers::Source::nvtx: return "nvtx";
+    case analysis::Layers::Source::period: return "repeating kernels";
+  }
+  return "none";
+}
+
+Json timeline_json(std::span<const ir::ReplayOp> operations) {
+  const analysis::TimelineStats stats = analysis::timeline_stats(operations);
+  Json json = {{"span_us", us(stats.span_ns)}, {"busy_us", us(stats.busy_ns)}, {"idle_us", us(stats.idle_ns)}, {"overlap_us", us(stats.overlap_ns)}};
+  Json gaps = Json::array();
+  for (const auto& gap : stats.largest_gaps) gaps.push_back({{"us", us(gap.dur_ns)}, {"after_op", gap.after_op}, {"before_op", gap.before_op}});
+  json["largest_gaps"] = std::move(gaps);
+  return json;
+}
+
+Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::KernelIdentities& identities) {
+  const ir::Graph& graph = *recording.graphs[id];
+  analysis::Analyses analyses(recording, id, identities);
+  Json json;
+  json["name"] = recording.text(graph.info.name);
+  json["role"] = ir::graph_role_name(graph.info.role);
+  if (graph.info.instances > 1) json["instances"] = graph.info.instances;
+  if (graph.info.batch_size >= 0) json["batch_size"] = graph.info.batch_size;
+  json["facts"] = facts_json(graph.facts);
+  if (!graph.spoiled.empty()) {
+    Json spoiled = Json::object();
+    for (const ir::SpoiledFact& fact : graph.spoiled) spoiled[std::string(ir::fact_name(fact.fact))] = recording.text(fact.reason);
+    json["spoiled"] = std::move(spoiled);
+  }
+  std::array<std::size_t, ir::kNodeKindCount> kinds{};
+  for (const ir::NodeKind kind : graph.kind) ++kinds[static_cast<std::size_t>(kind)];
+  Json by_kind = Json::object();
+  for (int k = 0; k < ir::kNodeKindCount; ++k)
+    if (kinds[static_cast<std::size_t>(k)] > 0) by_kind[std::string(ir::node_kind_name(static_cast<ir::NodeKind>(k)))] = kinds[static_cast<std::size_t>(k)];
+  json["nodes"] = graph.node_count();
+  json["nodes_by_kind"] = std::move(by_kind);
+  std::map<std::string, std::size_t> roles;
+  for (const ir::NodeId node : graph.nodes())
+    if (const ir::KernelNode* kernel = graph.kernel(node); kernel != nullptr && kernel->function.is_valid())
+      ++roles[std::string(analysis::kernel_role_name(identities.of(kernel->function).role))];
+  if (!roles.empty()) {
+    Json by_role = Json::object();
+    for (const auto& [role, count] : roles) by_role[role] = count;
+    json["kernels_by_role"] = std::move(by_role);
+  }
+  if (graph.facts.contains(ir::Fact::edges)) {
+    json["edges"] = graph.edge_count();
+    std::size_t programmatic = 0, launch_order = 0;
+    for (const ir::EdgeId edge : graph.edges()) {
+      programmatic += graph.data(edge).is_programmatic() ? 1 : 0;
+      launch_order += graph.data(edge).is_launch_order() ? 1 : 0;
+    }
+    if (programmatic + launch_order > 0) json["edges_by_type"] = {{"programmatic", programmatic}, {"launch_order", launch_order}};
+    const analysis::Width& width = analyses.width();
+    json["width"] = width.count;
+    if (!width.exact) json["width_is_upper_bound"] = true;
+    json["implied_edges"] = analysis::transitively_implied_edges(graph, analyses.topology(), analyses.starts_after()).size();
+    json["fork_join_regions"] = analyses.fork_join_regions().size();
+    const analysis::CriticalPath& path = analyses.critical_path();
+    json["critical_path"] = {{"nodes", path.path.size()}};
+    if (path.measured) json["critical_path"]["us"] = us(path.length);
+    const analysis::PredictedStreams& predicted = analyses.predicted_streams();
+    if (predicted.available) json["streams_predicted"] = {{"count", predicted.count}, {"confidence", predicted.confidence}};
+    if (!predicted.note.empty()) json["prediction_note"] = predicted.note;
+  }
+  const analysis::Layers& layers = analyses.layers();
+  json["layers"] = {{"count", layers.count}, {"source", layer_source(layers.source)}};
+  if (layers.count > 0) {
+    json["layers"]["confidence"] = layers.confidence;
+    if (layers.period_nodes > 0) json["layers"]["nodes_per_layer"] = layers.period_nodes;
+  }
+  if (!graph.replays.empty()) {
+    json["launches"] = graph.replays.size();
+    const auto incomplete = std::count_if(graph.replays.begin(), graph.replays.end(), [](const ir::Replay& r) { return !r.complete; });
+    if (incomplete > 0) json["incomplete_launches"] = incomplete;
+    const analysis::ReplayStreams& streams = analyses.replay_streams();
+    if (streams.available) {
+      json["streams_measured"] = {{"max", streams.max}, {"kernels_only", streams.max_kernels_only}, {"histogram", histogram_json(streams.histogram)},
+                                  {"alive_at_once", streams.max_live}, {"busy_at_once", streams.max_concurrent}};
+      if (!graph.facts.contains(ir::Fact::replay_streams)) json["streams_measured"]["reliable"] = false;
+    }
+    const analysis::NodeTimes& times = analyses.node_times();
+    if (times.available) {
+      json["replay_us"] = {{"median", us(times.median_span_ns)}, {"p10", us(times.p10_span_ns)}, {"p90", us(times.p90_span_ns)}};
+      json["one_launch"] = timeline_json(graph.ops(graph.replays[ir::ReplayId(std::min<std::uint32_t>(
+          static_cast<std::uint32_t>(graph.replays.size()) - 1, static_cast<std::uint32_t>(graph.replays.size()) / 2))]));
+    }
+    // From the end of one launch's last operation to the start of the next launch's first.
+    std::vector<std::int64_t> gaps;
+    for (std::size_t i = 1; i < graph.replays.size(); ++i) {
+      const auto before = graph.ops(graph.replays[ir::ReplayId(static_cast<std::uint32_t>(i - 1))]);
+      const auto after = graph.ops(graph.replays[ir::ReplayId(static_cast<std::uint32_t>(i))]);
+      if (before.empty() || after.empty()) continue;
+      std::int64_t end = before.front().end_ns;
+      for (const ir::ReplayOp& op : before) end = std::max(end, op.end_ns);
+      gaps.push_back(after.front().start_ns - end);
+    }
+    if (!gaps.empty()) {
+      std::sort(gaps.begin(), gaps.end());
+      json["between_launches_us"] = {{"min", us(gaps.front())}, {"median", us(gaps[gaps.size() / 2])}, {"max", us(gaps.back())}};
+    }
+    const auto& regions = analyses.fork_join_regions();
+    const auto& overlaps = analyses.region_overlaps();
+    std::int64_t possible = 0, reached = 0;
+    std::size_t measured = 0;
+    for (std::size_t i = 0; i < regions.size() && i < overlaps.size(); ++i) {
+      if (!overlaps[i].measured) continue;
+      ++measured;
+      possible += overlaps[i].median_possible_ns;
+      reached += overlaps[i].median_overlap_ns;
+    }
+    if (measured > 0)
+      json["fork_overlap"] = {{"regions", measured}, {"overlap_us", us(reached)}, {"possible_us", us(possible)},
+                              {"efficiency", possible > 0 ? static_cast<double>(reached) / static_cast<double>(possible) : 0.0}};
+  }
+  return json;
+}
+
+Json recording_json(const ir::Recording& recording) {
+  Json json;
+  json["file"] = recording.file;
+  json["format"] = recording.format;
+  Json processes = Json::array();
+  for (const ir::Process& process : recording.processes) {
+    Json item = Json::object();
+    if (process.pid >= 0) item["pid"] = process.pid;
+    if (process.rank >= 0) item["rank"] = process.rank;
+    if (process.world_size >= 0) item["world_size"] = process.world_size;
+    if (process.driver_version != 0) item["cuda_driver"] = fmt::format("{}.{}", process.driver_version / 1000, process.driver_version % 1000 / 10);
+    if (!recording.text(process.driver_release).empty()) item["driver"] = recording.text(process.driver_release);
+    if (process.cupti_version != 0) item["cupti"] = process.cupti_version;
+    Json gpus = Json::array();
+    for (const ir::Gpu& gpu : process.gpus) gpus.push_back({{"device", gpu.device}, {"name", recording.text(gpu.name)}, {"sm_count", gpu.sm_count}});
+    if (!gpus.empty()) item["gpus"] = std::move(gpus);
+    if (!process.environment.empty()) {
+      Json environment = Json::object();
+      for (const auto& [name, value] : process.environment) environment[std::string(recording.text(name))] = recording.text(value);
+      item["environment"] = std::move(environment);
+    }
+    processes.push_back(std::move(item));
+  }
+  json["processes"] = std::move(processes);
+  const analysis::KernelIdentities identities(recording, analysis::KernelTable::builtin());
+  Json graphs = Json::array();
+  std::map<std::int64_t, std::int64_t> total;
+  std::vector<ir::ReplayOp> all;
+  for (const ir::GraphId id : recording.graphs.ids()) {
+    if (recording.graphs[id] == nullptr) continue;
+    const ir::Graph& graph = *recording.graphs[id];
+    Json item = graph_json(recording, id, identities);
+    if (item.contains("streams_measured"))
+      for (const auto& [key, count] : item["streams_measured"]["histogram"].items()) total[std::stoll(key)] += count.get<std::int64_t>();
+    graphs.push_back(std::move(item));
+    all.insert(all.end(), graph.replay_ops.begin(), graph.replay_ops.end());
+  }
+  json["graphs"] = std::move(graphs);
+  if (!total.empty()) json["streams_per_launch"] = histogram_json(total);
+  if (recording.has_timeline) {
+    for (const ir::LooseOp& op : recording.loose_ops) {
+      ir::ReplayOp copy;
+      copy.start_ns = op.start_ns;
+      copy.end_ns = op.end_ns;
+      copy.stream = op.stream;
+      copy.device = op.device;
+      copy.kind = op.kind;
+      all.push_back(copy);
+    }
+    json["kernels_outside_graphs"] = std::count_if(recording.loose_ops.begin(), recording.loose_ops.end(), [](const ir::LooseOp& op) { return op.kind == ir::NodeKind::kernel; });
+    std::map<std::int32_t, std::vector<ir::ReplayOp>> by_device;
+    for (const ir::ReplayOp& op : all) by_device[op.device].push_back(op);
+    Json devices = Json::array();
+    for (auto& [device, operations] : by_device) {
+      std::sort(operations.begin(), operations.end(), [](const ir::ReplayOp& a, const ir::ReplayOp& b) { return a.start_ns < b.start_ns; });
+      std::map<std::uint64_t, std::size_t> streams;
+      for (const ir::ReplayOp& op : operations) ++streams[op.stream];
+      Json item = timeline_json(operations);
+      item["device"] = device;
+      item["operations"] = operations.size();
+      item["streams"] = streams.size();
+      devices.push_back(std::move(item));
+    }
+    json["timeline"] = std::move(devices);
+  }
+  if (!recording.losses.empty()) {
+    Json losses = Json::array();
+    for (const ir::Loss& loss : recording.losses) losses.push_back({{"what", recording.text(loss.what)}, {"count", loss.count}, {"spoils", facts_json(loss.facts)}});
+    json["losses"] = std::move(losses);
+  }
+  return json;
+}
+
+// The JSON tree as indented "key: value" lines: one renderer, so that text and JSON never disagree.
+void append_text(std::string& out, const Json& json, int depth) {
+  const std::string indent(static_cast<std::size_t>(depth) * 2, ' ');
+  const auto scalar = [](const Json& value) {
+    if (value.is_string()) return base::printable(value.get<std::string>(), 400);
+    if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
+    return value.dump();
+  };
+  for (const auto& [key, value] : json.items()) {
+    std::string label = key;
+    std::replace(label.begin(), label.end(), '_', ' ');
+    if (value.is_object()) {
+      std::string line;
+      bool flat = true;
+      for (const auto& [inner, entry] : value.items()) {
+        flat = flat && !entry.is_structured();
+        if (flat) line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", base::printable(inner), scalar(entry));
+      }
+      if (flat) out += fmt::format("{}{}: {{{}}}\n", indent, label, line);
+      else {
+        out += fmt::format("{}{}:\n", indent, label);
+        append_text(out, value, depth + 1);
+      }
+    } else if (value.is_array()) {
+      const bool flat = std::none_of(value.begin(), value.end(), [](const Json& entry) { return entry.is_structured(); });
+      if (flat) {
+        std::string line;
+        for (const Json& entry : value) line += (line.empty() ? "" : ", ") + scalar(entry);
+        out += fmt::format("{}{}: {}\n", indent, label, line.empty() ? "none" : line);
+      } else {
+        for (std::size_t i = 0; i < value.size(); ++i) {
+          out += fmt::format("{}{} {}:\n", indent, label, i);
+          append_text(out, value[i], depth + 1);
+        }
+      }
+    } else {
+      out += fmt::format("{}{}: {}\n", indent, label, scalar(value));
+    }
+  }
+}
+
+struct InspectOptions {
+  std::vector<std::string> files;
+  std::string format = "text", output;
+};
+
+int run_inspect(const InspectOptions& options) {
+  const auto paths = import::expand_paths(options.files);
+  if (!paths) {
+    print_error(paths.error().to_string());
+    return kExitUsage;
+  }
+  Progress progress(true);
+  Json inputs = Json::array();
+  bool failed = false, found_nothing = false;
+  for (const std::string& path : *paths) {
+    import::ReadOptions read;
+    read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
+    auto recording = import::read_file(path, read);
+    progress.clear();
+    if (!recording) {
+      print_error(recording.error().to_string());
+      failed = true;
+      continue;
+    }
+    inputs.push_back(recording_json(*recording));
+    found_nothing = found_nothing || (recording->graphs.empty() && recording->loose_ops.empty());
+    for (const ir::Loss& loss : recording->losses) failed = failed || loss.severity == ir::Loss::Severity::error;
+  }
+  std::string text;
+  if (options.format == "json") {
+    text = Json({{"format", "cglint-inspect"}, {"format_version", "1.0"}, {"inputs", inputs}}).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  } else {
+    for (const Json& input : inputs) append_text(text, input, 0);
+  }
+  if (!write_output(options.output, text)) return kExitInternal;
+  return failed ? kExitUsage : found_nothing ? kExitNothingToCheck : kExitClean;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Cli& cli) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* const inspect = app.add_subcommand("inspect", "Show what an input holds: nodes, edges, width, layers, streams, overlap, gaps");
+  inspect->add_option("files", options->files, "Files, directories or globs; '-' is standard input")->required();
+  inspect->add_option("--format", options->format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  inspect->add_option("-o,--output", options->output, "Write to a file");
+  inspect->callback([options, &cli] { cli.run = [options] { return run_inspect(*options); }; });
+}
+
+}  // namespace cglint::cli

@@ -1,0 +1,158 @@
+// cglint lint FILE...
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <thread>
+
+#include "base/text.h"
+#include "commands.h"
+#include "engine/rule.h"
+#include "engine/runner.h"
+#include "import/common/importer.h"
+#include "report/json.h"
+#include "report/text.h"
+
+namespace cglint::cli {
+namespace {
+
+struct LintOptions {
+  std::vector<std::string> files;
+  engine::Config config;
+  std::vector<std::string> rule_options;
+  std::string kernel_table;
+  std::string format = "text";
+  std::string output;
+  std::string fail_on = "warning", confidence = "likely", streams_from = "best", colour = "auto";
+  bool quiet = false, statistics = false, no_progress = false, exit_zero = false;
+  unsigned jobs = 0;
+};
+
+engine::InputChecker check_file(const std::string& path, const LintOptions& options, const analysis::KernelTable& kernels,
+                                Progress& progress) {
+  engine::InputChecker checker(options.config, kernels);
+  import::ReadOptions read;
+  read.on_graph = [&](ir::Recording& recording, ir::GraphId graph) {
+    checker.check_graph(recording, graph);
+    // Bodies and eager launches are looked up by other graphs; the others are done with.
+    const ir::GraphRole role = recording.graphs[graph]->info.role;
+    if (role != ir::GraphRole::body && role != ir::GraphRole::eager) recording.graphs[graph].reset();
+  };
+  read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
+  auto recording = import::read_file(path, read);
+  if (!recording)
+    checker.fail(std::move(recording).error());
+  else
+    checker.finish(*recording);
+  return checker;
+}
+
+int run_lint(LintOptions& options) {
+  engine::Config& config = options.config;
+  if (options.fail_on == "never") config.fail_on = std::nullopt;
+  else config.fail_on = engine::severity_from_name(options.fail_on);
+  config.min_confidence = *engine::confidence_from_name(options.confidence);
+  config.streams_from = options.streams_from == "measured" ? engine::StreamsFrom::measured
+                        : options.streams_from == "predicted" ? engine::StreamsFrom::predicted
+                                                              : engine::StreamsFrom::best;
+  for (const std::string& item : options.rule_options) {
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos) {
+      print_error(fmt::format("--option {}: expected CODE.OPTION=VALUE", base::printable(item)));
+      return kExitUsage;
+    }
+    config.options[item.substr(0, equals)] = item.substr(equals + 1);
+  }
+  if (const auto valid = engine::validate(config); !valid) {
+    print_error(valid.error().to_string());
+    return kExitUsage;
+  }
+  const analysis::KernelTable* kernels = &analysis::KernelTable::builtin();
+  analysis::KernelTable user_table;
+  if (!options.kernel_table.empty()) {
+    auto table = analysis::KernelTable::with_user_table(options.kernel_table);
+    if (!table) {
+      print_error(table.error().to_string());
+      return kExitUsage;
+    }
+    user_table = std::move(*table);
+    kernels = &user_table;
+  }
+  auto paths = import::expand_paths(options.files);
+  if (!paths) {
+    print_error(paths.error().to_string());
+    return kExitUsage;
+  }
+
+  Progress progress(!options.no_progress && !options.quiet);
+  std::vector<std::unique_ptr<engine::InputChecker>> slots(paths->size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next.fetch_add(1); i < paths->size(); i = next.fetch_add(1))
+      slots[i] = std::make_unique<engine::InputChecker>(check_file((*paths)[i], options, *kernels, progress));
+  };
+  unsigned jobs = options.jobs != 0 ? options.jobs : std::max(1U, std::thread::hardware_concurrency());
+  jobs = static_cast<unsigned>(std::min<std::size_t>(jobs, paths->size()));
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 1; i < jobs; ++i) threads.emplace_back(work);
+    work();
+  }
+  progress.clear();
+  std::vector<engine::InputChecker> inputs;
+  inputs.reserve(slots.size());
+  for (auto& slot : slots) inputs.push_back(std::move(*slot));
+  const engine::Report report = engine::merge_inputs(config, std::move(inputs));
+
+  for (const base::Error& error : report.errors) print_error(error.to_string());
+  std::string text;
+  if (options.format == "json") {
+    text = report::render_json(report, config, version_text());
+  } else if (!report.inputs.empty() || report.errors.empty()) {
+    report::TextOptions text_options;
+    text_options.quiet = options.quiet;
+    text_options.statistics = options.statistics;
+    text_options.colour = (options.output.empty() || options.output == "-") &&
+                          use_colour(options.colour == "always"  ? ColourWhen::always
+                                     : options.colour == "never" ? ColourWhen::never
+                                                                 : ColourWhen::automatic,
+                                     STDOUT_FILENO);
+    text = report::render_text(report, config, text_options);
+  }
+  if (!text.empty() && !write_output(options.output, text)) return kExitInternal;
+  const int code = report.exit_code(config);
+  return options.exit_zero && code == kExitFindings ? kExitClean : code;
+}
+
+}  // namespace
+
+void add_lint(CLI::App& app, Cli& cli) {
+  auto options = std::make_shared<LintOptions>();
+  CLI::App* const lint = app.add_subcommand("lint", "Check graphs and traces, report violations with a fix");
+  lint->add_option("files", options->files, "Files, directories or globs; '-' is standard input")->required();
+  lint->add_option("--max-streams", options->config.max_streams, "Stream budget per graph (CG103); exit 4 if it cannot be checked");
+  lint->add_option("--streams-from", options->streams_from, "Which stream count a budget uses: best (measured where there is a trace), measured, predicted")
+      ->check(CLI::IsMember({"best", "measured", "predicted"}))->capture_default_str();
+  lint->add_option("--select", options->config.select, "Rules to run: codes, prefixes (CG1), names, families or ALL")->delimiter(',');
+  lint->add_option("--ignore", options->config.ignore, "Rules to leave out; the most exact of --select and --ignore wins")->delimiter(',');
+  lint->add_option("--option", options->rule_options, "A rule option, CODE.OPTION=VALUE (see 'cglint explain CODE')");
+  lint->add_option("--fail-on", options->fail_on, "Lowest severity that makes the run exit 1")
+      ->check(CLI::IsMember({"info", "warning", "error", "never"}))->capture_default_str();
+  lint->add_flag("--exit-zero", options->exit_zero, "Exit 0 even if there are findings (failures still show)");
+  lint->add_flag("--fail-on-unchecked", options->config.fail_on_unchecked, "Exit 4 if any selected rule could not be checked");
+  lint->add_option("--confidence", options->confidence, "Lowest confidence that is reported")
+      ->check(CLI::IsMember({"possible", "likely", "certain"}))->capture_default_str();
+  lint->add_option("--kernel-table", options->kernel_table, "A known-kernel table (TOML) that extends the built-in one");
+  lint->add_option("--format", options->format, "Output format")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  lint->add_option("-o,--output", options->output, "Write the report to a file");
+  lint->add_flag("-q,--quiet", options->quiet, "One line per finding, nothing else");
+  lint->add_flag("--statistics", options->statistics, "Counts per rule instead of the findings");
+  lint->add_option("-j,--jobs", options->jobs, "Files read at once (default: the number of cores)")->check(CLI::Range(1, 1024));
+  lint->add_option("--color", options->colour, "Colour: auto (on a terminal, unless NO_COLOR is set), always, never")
+      ->check(CLI::IsMember({"auto", "always", "never"}))->capture_default_str();
+  lint->add_flag("--no-progress", options->no_progress, "No progress line on stderr");
+  lint->callback([options, &cli] { cli.run = [options] { return run_lint(*options); }; });
+}
+
+}  // namespace cglint::cli

@@ -1,0 +1,96 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "base/text.h"
+#include "commands.h"
+
+namespace cglint::cli {
+
+std::string version_text() { return CGLINT_VERSION; }
+
+void print_error(const std::string& line) { fmt::print(stderr, "cglint: error: {}\n", line); }
+
+bool write_output(const std::string& path, const std::string& text) {
+  if (path.empty() || path == "-") {
+    const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    if (!good && errno != EPIPE) print_error(fmt::format("standard output: {}", std::strerror(errno)));
+    return good;
+  }
+  // Devices and pipes are written directly: renaming over /dev/null or a FIFO would replace it.
+  const bool direct = path.starts_with("/dev/") || path.starts_with("/proc/");
+  const std::string target = direct ? path : fmt::format("{}.{}.tmp", path, getpid());
+  std::FILE* const file = std::fopen(target.c_str(), "wb");
+  bool good = file != nullptr;
+  int saved_errno = errno;
+  if (good) {
+    good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (!good) saved_errno = errno;
+    if (std::fclose(file) != 0 && good) {
+      good = false;
+      saved_errno = errno;
+    }
+    if (good && !direct && std::rename(target.c_str(), path.c_str()) != 0) {
+      good = false;
+      saved_errno = errno;
+    }
+    if (!good && !direct) std::remove(target.c_str());
+  }
+  if (!good) print_error(fmt::format("cannot write {}: {}", base::printable(path), std::strerror(saved_errno)));
+  return good;
+}
+
+bool use_colour(ColourWhen when, int file_descriptor) {
+  if (when != ColourWhen::automatic) return when == ColourWhen::always;
+  const char* const no_colour = std::getenv("NO_COLOR");
+  if (no_colour != nullptr && *no_colour != '\0') return false;
+  const char* const force = std::getenv("FORCE_COLOR");
+  if (force != nullptr && *force != '\0') return true;
+  const char* const term = std::getenv("TERM");
+  return isatty(file_descriptor) == 1 && (term == nullptr || std::strcmp(term, "dumb") != 0);
+}
+
+struct Progress::State {
+  bool enabled = false;
+  bool shown = false;
+  std::mutex mutex;
+  std::chrono::steady_clock::time_point next = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+};
+
+Progress::Progress(bool enabled) : state_(std::make_unique<State>()) {
+  state_->enabled = enabled && isatty(STDERR_FILENO) == 1;
+}
+
+Progress::~Progress() { clear(); }
+
+void Progress::update(const std::string& file, std::uint64_t done_bytes, std::uint64_t total_bytes) {
+  if (!state_->enabled) return;
+  const std::lock_guard lock(state_->mutex);
+  const auto now = std::chrono::steady_clock::now();
+  if (now < state_->next) return;
+  state_->next = now + std::chrono::milliseconds(200);
+  state_->shown = true;
+  const double mib = static_cast<double>(done_bytes) / (1024.0 * 1024.0);
+  if (total_bytes > 0)
+    fmt::print(stderr, "\r\x1b[K{}: {:.0f} % ({:.0f} MiB)", base::printable(file, 60),
+               100.0 * static_cast<double>(done_bytes) / static_cast<double>(total_bytes), mib);
+  else
+    fmt::print(stderr, "\r\x1b[K{}: {:.0f} MiB", base::printable(file, 60), mib);
+  std::fflush(stderr);
+}
+
+void Progress::clear() {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->shown) return;
+  fmt::print(stderr, "\r\x1b[K");
+  std::fflush(stderr);
+  state_->shown = false;
+}
+
+}  // namespace cglint::cli
