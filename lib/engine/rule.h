@@ -40,10 +40,10 @@ struct RuleInfo {
   // Alternatives: the rule can be checked where at least one of these sets is present. Never empty.
   std::span<const ir::FactSet> needs;
   // Facts that raise the confidence or add cost and sources; informative.
-  ir::FactSet uses;
-  std::span<const RuleOption> options;
+  ir::FactSet uses{};
+  std::span<const RuleOption> options{};
   // Codes whose findings on the same graph are consequences of this rule's finding.
-  std::span<const std::string_view> explains;
+  std::span<const std::string_view> explains{};
   // The rule is only active when the user gives a limit (for example --max-streams); else it is not listed at all.
   bool opt_in = false;
 };

@@ -40,7 +40,6 @@ class OverlapLostAtReplay final : public engine::Rule {
   [[nodiscard]] const engine::RuleInfo& info() const override { return kInfo; }
 
   void check(const engine::GraphContext& context, engine::FindingSink& sink) const override {
-    const ir::Graph& graph = context.graph;
     const std::vector<analysis::ForkJoinRegion>& regions = context.analyses.fork_join_regions();
     if (regions.empty()) return;
     const analysis::NodeTimes& times = context.analyses.node_times();
