@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Lints the recordings in this repository with the given cglint binary and checks the answers that are known.
+# usage: run_demo.sh path/to/cglint
+set -euo pipefail
+cglint=$1
+cd "$(dirname "$0")/../.."
+data=tests/data/torch
+run() {
+  local expected=$1 code=0
+  shift
+  printf '\n$ cglint %s\n' "$*"
+  "$cglint" "$@" || code=$?
+  [ "$code" -eq "$expected" ] || { echo "run_demo.sh: expected exit code $expected, got $code" >&2; exit 1; }
+}
+echo "A 16-layer dual-stream MoE decode stack, captured by PyTorch on an H200 with the side branch recorded first:"
+run 1 lint "$data/kineto_alt_first.json.gz" --max-streams 3
+echo
+echo "The same stack with the main branch recorded first:"
+run 0 lint "$data/kineto_main_first.json.gz" --max-streams 3
+run 0 inspect "$data/kineto_main_first.json.gz"
