@@ -1,0 +1,87 @@
+#include "analysis/analyses.h"
+
+#include <algorithm>
+
+namespace cglint::analysis {
+
+struct Analyses::State {
+  State(const ir::Recording& r, const ir::Graph& g, const KernelIdentities& i) : recording(r), graph(g), identities(i) {}
+
+  const ir::Recording& recording;
+  const ir::Graph& graph;
+  const KernelIdentities& identities;
+  std::optional<TopologicalOrder> topology;
+  std::optional<Reachability> starts_after, memory_ordered_after;
+  std::optional<Width> width;
+  std::optional<std::vector<ForkJoinRegion>> fork_join_regions;
+  std::optional<NodeTimes> node_times;
+  std::optional<CriticalPath> critical_path;
+  std::optional<Layers> layers;
+  std::optional<ReplayStreams> replay_streams;
+  std::optional<PredictedStreams> predicted_streams;
+  std::optional<std::vector<RegionOverlap>> region_overlaps;
+};
+
+namespace {
+
+const ir::Graph& graph_of(const ir::Recording& recording, ir::GraphId id) {
+  CGLINT_CHECK(recording.graphs.contains(id) && recording.graphs[id] != nullptr);
+  return *recording.graphs[id];
+}
+
+// The remembered value, computed at the first call.
+template <typename T, typename Compute>
+const T& once(std::optional<T>& slot, const Compute& compute) {
+  if (!slot) slot.emplace(compute());
+  return *slot;
+}
+
+}  // namespace
+
+Analyses::Analyses(const ir::Recording& recording, ir::GraphId graph_id, const KernelIdentities& identities)
+    : state_(std::make_unique<State>(recording, graph_of(recording, graph_id), identities)) {}
+Analyses::~Analyses() = default;
+
+const ir::Recording& Analyses::recording() const { return state_->recording; }
+const ir::Graph& Analyses::graph() const { return state_->graph; }
+const KernelIdentities& Analyses::identities() const { return state_->identities; }
+
+const TopologicalOrder& Analyses::topology() {
+  return once(state_->topology, [&] { return topological_order(graph()); });
+}
+const Reachability& Analyses::starts_after() {
+  return once(state_->starts_after, [&] { return analysis::starts_after(graph(), topology()); });
+}
+const Reachability& Analyses::memory_ordered_after() {
+  // Where every edge is full the two relations are the same.
+  const auto& data = graph().edge_data;
+  if (std::all_of(data.begin(), data.end(), [](const ir::EdgeData& d) { return d.is_full(); })) return starts_after();
+  return once(state_->memory_ordered_after,
+              [&] { return analysis::memory_ordered_after(recording(), graph(), topology()); });
+}
+const Width& Analyses::width() {
+  return once(state_->width, [&] { return width_of(graph(), topology()); });
+}
+const std::vector<ForkJoinRegion>& Analyses::fork_join_regions() {
+  return once(state_->fork_join_regions, [&] { return find_fork_join_regions(graph(), topology()); });
+}
+const NodeTimes& Analyses::node_times() {
+  return once(state_->node_times, [&] { return analysis::node_times(graph()); });
+}
+const CriticalPath& Analyses::critical_path() {
+  return once(state_->critical_path, [&] { return analysis::critical_path(graph(), topology(), node_times()); });
+}
+const Layers& Analyses::layers() {
+  return once(state_->layers, [&] { return detect_layers(recording(), graph()); });
+}
+const ReplayStreams& Analyses::replay_streams() {
+  return once(state_->replay_streams, [&] { return analysis::replay_streams(graph()); });
+}
+const PredictedStreams& Analyses::predicted_streams() {
+  return once(state_->predicted_streams, [&] { return predict_streams(recording(), graph()); });
+}
+const std::vector<RegionOverlap>& Analyses::region_overlaps() {
+  return once(state_->region_overlaps, [&] { return analysis::region_overlaps(graph(), fork_join_regions()); });
+}
+
+}  // namespace cglint::analysis
