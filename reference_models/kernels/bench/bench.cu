@@ -29,8 +29,8 @@ namespace {
 
 __global__ void empty_kernel() {}
 __global__ void empty_pdl_kernel() {
-  pdl_trigger();
   pdl_wait();
+  pdl_trigger();
 }
 
 struct Timing {
