@@ -683,7 +683,8 @@ void add_kda_case(std::vector<KernelCase>& cases, KdaKind kind, int batch, int h
       item.bytes = kBf16Bytes * (3.0 * batch * width + kKdaHeadDim);
       break;
   }
-  item.tolerance = kBf16Tolerance;
+  // SiLU makes small values common and large ones rare: the largest are over ten times the root mean square.
+  item.tolerance = kind == KdaKind::kShortConv ? 2 * kBf16Tolerance : kBf16Tolerance;
   item.pdl = pdl;
   item.bandwidth_bound = kind == KdaKind::kDeltaRule && state_bytes > 8e6;
   item.l2_defeated = kind == KdaKind::kDeltaRule && defeats_l2(state_bytes);
