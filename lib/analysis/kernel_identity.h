@@ -1,9 +1,12 @@
 // Kernel identity: demangled and normalised names, parameter types from signatures, and the role a kernel plays (gemm,
-// norm, attention...). Roles come from known-kernel tables: data files that ship with cglint and that users extend.
+// norm, attention...). Roles come from known-kernel tables: data files that ship with cglint and that users extend
+// (format: docs/kernel-table.md).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,28 +18,51 @@ namespace cglint::analysis {
 
 enum class KernelRole : std::uint8_t {
   unknown, gemm, moe_gemm, attention, norm, router, topk, activation, elementwise, cast, fill, copy, reduce, rope,
-  kv_write, quantise, permute, sampling, rng, collective, embedding, convolution, scan, scatter_gather,
+  kv_write, quantise, permute, sampling, rng, collective, embedding, convolution, scan, scatter_gather, sort, metadata,
 };
-std::string_view kernel_role_name(KernelRole role);
+inline constexpr int kKernelRoleCount = static_cast<int>(KernelRole::metadata) + 1;
+std::string_view kernel_role_name(KernelRole role);  // "moe_gemm", ...; stable
+std::optional<KernelRole> kernel_role_from_name(std::string_view name);
+
+// How memory behind a pointer is used. `unknown`: it may be read, written, both or neither.
+enum class AccessMode : std::uint8_t { none, read, write, read_write, unknown };
+std::string_view access_mode_name(AccessMode mode);
+
+// What a table says about the memory behind one parameter.
+struct KnownAccess {
+  static constexpr std::uint32_t kWholeSlot = ~std::uint32_t{0};
+  std::uint16_t slot = 0;
+  std::uint32_t offset_bytes = kWholeSlot;  // of the pointer word inside a by-value struct; kWholeSlot: every word
+  AccessMode mode = AccessMode::unknown;
+  bool writes_all = false;                  // every byte of the extent is written before any is read
+  std::string bytes;                        // size from the pointer on, an expression (access_table.h); "" = unknown
+};
+
+// One entry of a known-kernel table: first match wins.
+struct KnownKernel {
+  std::string pattern;                 // regular expression (pattern.h), searched in the normalised name
+  KernelRole role = KernelRole::unknown;
+  std::string note;
+  std::vector<std::string> params;     // parameter types, for kernels whose name carries none
+  std::vector<KnownAccess> accesses;
+};
 
 struct KernelIdentity {
   std::string demangled;               // the recorded name where it is not mangled
-  std::string normalised;              // no template arguments, no hashes, no anonymous namespaces, no tile numbers
-  std::string short_name;              // last component of `normalised`, for messages
+  std::string normalised;              // no data types, hashes, anonymous namespaces, architectures or tile numbers;
+                                       // kernels that run an operation given as template argument end in "[operation]"
+  std::string short_name;              // last component of `normalised`, or the operation; for messages
   KernelRole role = KernelRole::unknown;
+  const KnownKernel* known = nullptr;  // the table entry that matched; lives as long as the table
   struct Param {
     std::string type;                  // as in the signature
     bool is_pointer = false, points_to_const = false;
+    bool points_to_pointer = false;    // memory behind the inner pointers is unknown
+    bool is_scalar = false;            // arithmetic by value: holds no address
+    std::uint8_t element_bytes = 0;    // of what a pointer points at, or of the scalar; 0: unknown
   };
-  std::vector<Param> params;           // empty when the signature is unknown
+  std::vector<Param> params;           // by parameter slot; empty when the signature is unknown
   bool params_known = false;
-};
-
-// One rule of a known-kernel table: first match wins.
-struct KnownKernel {
-  std::string pattern;                 // ECMAScript regular expression, searched in the normalised name
-  KernelRole role = KernelRole::unknown;
-  std::string note;
 };
 
 class KernelTable {
@@ -45,29 +71,39 @@ class KernelTable {
   static const KernelTable& builtin();
   // Reads a user's TOML table; its entries go before the built-in ones.
   static base::Result<KernelTable> with_user_table(const std::string& path);
+  // First matching entry, or nullptr. Valid as long as some copy of this table lives.
+  [[nodiscard]] const KnownKernel* find(std::string_view normalised) const;
   [[nodiscard]] KernelRole role_of(std::string_view normalised) const;
+  [[nodiscard]] std::size_t size() const;
 
  private:
-  friend base::Result<KernelTable> parse_kernel_table(std::string_view, std::string_view);
+  friend base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file,
+                                                      const KernelTable* fallback);
   struct Compiled;
   std::shared_ptr<const Compiled> compiled_;
 };
 
+// A table from TOML text, followed by the entries of `fallback` (may be null). Errors name `file` and the line.
+base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file, const KernelTable* fallback);
+
 KernelIdentity identify_kernel(std::string_view recorded_name, const KernelTable& table);
-// "_Z..." names through the C++ ABI demangler; others as they are. Names over 64 KiB are not demangled.
+// "_Z..." names in the spelling of the C++ ABI demangler; others, and names that are no valid mangling, as they are.
 std::string demangle(std::string_view name);
 
-// Identities of all functions of a recording; grows with it.
+// Identities of all functions of a recording; grows with it. Safe to use from several threads as long as the recording
+// does not change; references stay valid.
 class KernelIdentities {
  public:
   KernelIdentities(const ir::Recording& recording, const KernelTable& table) : recording_(recording), table_(table) {}
   const KernelIdentity& of(ir::FunctionId function) const;
   // For a node that is no kernel: "memcpy", "memset"...; for a kernel its short name.
   std::string label(const ir::Graph& graph, ir::NodeId node) const;
+  [[nodiscard]] const ir::Recording& recording() const { return recording_; }
 
  private:
   const ir::Recording& recording_;
   const KernelTable& table_;
+  mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<KernelIdentity>> cache_;
 };
 

@@ -1,0 +1,105 @@
+#include "analysis/kernel_identity.h"
+
+#include <array>
+
+#include "analysis/kernel_table.h"
+#include "analysis/normalise.h"
+#include "analysis/signature.h"
+
+namespace cglint::analysis {
+namespace {
+
+constexpr std::array<std::string_view, kKernelRoleCount> kRoleNames = {
+    "unknown", "gemm",     "moe_gemm", "attention", "norm",       "router",    "topk",        "activation", "elementwise",
+    "cast",    "fill",     "copy",     "reduce",    "rope",       "kv_write",  "quantise",    "permute",    "sampling",
+    "rng",     "collective", "embedding", "convolution", "scan",  "scatter_gather", "sort",   "metadata"};
+
+}  // namespace
+
+std::string_view kernel_role_name(KernelRole role) { return kRoleNames[static_cast<std::size_t>(role)]; }
+
+std::optional<KernelRole> kernel_role_from_name(std::string_view name) {
+  for (std::size_t i = 0; i < kRoleNames.size(); ++i)
+    if (kRoleNames[i] == name) return static_cast<KernelRole>(i);
+  return std::nullopt;
+}
+
+std::string_view access_mode_name(AccessMode mode) {
+  switch (mode) {
+    case AccessMode::none: return "none";
+    case AccessMode::read: return "read";
+    case AccessMode::write: return "write";
+    case AccessMode::read_write: return "read_write";
+    case AccessMode::unknown: return "unknown";
+  }
+  return "unknown";
+}
+
+const KnownKernel* KernelTable::find(std::string_view normalised) const {
+  if (!compiled_) return nullptr;
+  for (const Compiled::Entry& entry : compiled_->entries)
+    if (entry.pattern.matches(normalised)) return &entry.kernel;
+  return nullptr;
+}
+
+KernelRole KernelTable::role_of(std::string_view normalised) const {
+  const KnownKernel* known = find(normalised);
+  return known == nullptr ? KernelRole::unknown : known->role;
+}
+
+std::size_t KernelTable::size() const { return compiled_ ? compiled_->entries.size() : 0; }
+
+KernelIdentity identify_kernel(std::string_view recorded_name, const KernelTable& table) {
+  KernelIdentity identity;
+  identity.demangled = demangle(recorded_name);
+  NormalisedName normalised = normalise_kernel_name(identity.demangled);
+  identity.normalised = std::move(normalised.name);
+  identity.short_name = std::move(normalised.short_name);
+  identity.known = table.find(identity.normalised);
+  if (identity.known != nullptr) identity.role = identity.known->role;
+  const auto add_param = [&](std::string_view type) {
+    const ParameterType parsed = parse_parameter_type(type);
+    KernelIdentity::Param param;
+    param.type = std::string(type);
+    param.is_pointer = parsed.is_pointer;
+    param.points_to_const = parsed.points_to_const;
+    param.points_to_pointer = parsed.points_to_pointer;
+    param.is_scalar = parsed.is_scalar;
+    param.element_bytes = static_cast<std::uint8_t>(element_bytes(parsed.is_pointer ? parsed.pointee : type));
+    identity.params.push_back(std::move(param));
+  };
+  const SplitName split = split_name(identity.demangled);
+  if (split.has_parameters) {
+    identity.params_known = true;
+    for (const std::string_view type : split.parameters) add_param(type);
+  } else if (identity.known != nullptr && !identity.known->params.empty()) {
+    identity.params_known = true;
+    for (const std::string& type : identity.known->params) add_param(type);
+  }
+  return identity;
+}
+
+const KernelIdentity& KernelIdentities::of(ir::FunctionId function) const {
+  const std::lock_guard lock(mutex_);
+  if (cache_.size() < recording_.functions.size()) cache_.resize(recording_.functions.size());
+  if (!recording_.functions.contains(function)) {
+    static const KernelIdentity nothing;
+    return nothing;
+  }
+  std::unique_ptr<KernelIdentity>& slot = cache_[function.index()];
+  if (!slot)
+    slot = std::make_unique<KernelIdentity>(identify_kernel(recording_.text(recording_.functions[function].name), table_));
+  return *slot;
+}
+
+std::string KernelIdentities::label(const ir::Graph& graph, ir::NodeId node) const {
+  if (const ir::KernelNode* kernel = graph.kernel(node)) {
+    const KernelIdentity& identity = of(kernel->function);
+    if (!identity.short_name.empty()) return identity.short_name;
+    const std::string_view name = recording_.text(graph.name[node]);
+    return name.empty() ? "kernel" : normalise_kernel_name(demangle(name)).short_name;
+  }
+  return std::string(ir::node_kind_name(graph.kind[node]));
+}
+
+}  // namespace cglint::analysis

@@ -1,0 +1,186 @@
+#include "analysis/kernel_table.h"
+
+#include <fstream>
+#include <sstream>
+
+#define TOML_EXCEPTIONS 0
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include "analysis/size_expression.h"
+
+namespace cglint::analysis {
+
+std::string_view embedded_table(std::string_view name);  // generated from data/
+
+namespace {
+
+constexpr std::size_t kMaxTableBytes = 4u << 20;
+constexpr std::size_t kMaxSlots = 4096;
+
+base::Error table_error(std::string_view file, const toml::source_region& where, std::string message) {
+  return base::make_error(base::ErrorCode::malformed, fmt::format("line {}: {}", where.begin.line, message))
+      .with_file(file);
+}
+
+bool parse_unsigned(std::string_view text, std::uint32_t& value) {
+  if (text.empty() || text.size() > 6) return false;
+  value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return false;
+    value = value * 10 + static_cast<std::uint32_t>(c - '0');
+  }
+  return true;
+}
+
+// "3", or "3+16" for the word at byte 16 of a by-value struct.
+bool parse_slot(std::string_view key, KnownAccess& access) {
+  std::uint32_t slot = 0;
+  const std::size_t plus = key.find('+');
+  if (!parse_unsigned(key.substr(0, plus), slot) || slot >= kMaxSlots) return false;
+  access.slot = static_cast<std::uint16_t>(slot);
+  if (plus == std::string_view::npos) return true;
+  return parse_unsigned(key.substr(plus + 1), access.offset_bytes) && access.offset_bytes < 65536;
+}
+
+bool parse_mode(std::string_view text, KnownAccess& access) {
+  access.writes_all = text == "write_all";
+  if (text == "none") {
+    access.mode = AccessMode::none;
+  } else if (text == "read") {
+    access.mode = AccessMode::read;
+  } else if (text == "write" || text == "write_all") {
+    access.mode = AccessMode::write;
+  } else if (text == "read_write") {
+    access.mode = AccessMode::read_write;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+base::Result<void> read_access(const toml::table& table, std::string_view file, KnownKernel& kernel) {
+  for (const auto& [key, value] : table) {
+    KnownAccess access;
+    if (!parse_slot(key.str(), access))
+      return table_error(file, value.source(), fmt::format("access key '{}' is not a parameter number or number+offset", key.str()));
+    std::string_view mode;
+    if (const auto* text = value.as_string()) {
+      mode = text->get();
+    } else if (const auto* details = value.as_table()) {
+      for (const auto& [name, item] : *details) {
+        if (name.str() != "mode" && name.str() != "bytes")
+          return table_error(file, item.source(), fmt::format("unknown key '{}' (known: mode, bytes)", name.str()));
+        if (!item.is_string()) return table_error(file, item.source(), fmt::format("'{}' must be a string", name.str()));
+      }
+      mode = (*details)["mode"].value_or(std::string_view());
+      access.bytes = (*details)["bytes"].value_or(std::string());
+      if (!access.bytes.empty()) {
+        const base::Result<SizeExpression> expression = SizeExpression::parse(access.bytes);
+        if (!expression) return table_error(file, value.source(), expression.error().message);
+      }
+    }
+    if (!parse_mode(mode, access))
+      return table_error(file, value.source(), "access must be none, read, write, write_all or read_write");
+    kernel.accesses.push_back(std::move(access));
+  }
+  return {};
+}
+
+base::Result<void> read_kernel(const toml::table& table, std::string_view file, KnownKernel& kernel) {
+  for (const auto& [key, value] : table) {
+    const std::string_view name = key.str();
+    if (name == "match" || name == "role" || name == "note") {
+      const auto* text = value.as_string();
+      if (text == nullptr) return table_error(file, value.source(), fmt::format("'{}' must be a string", name));
+      if (name == "match") {
+        kernel.pattern = text->get();
+      } else if (name == "note") {
+        kernel.note = text->get();
+      } else {
+        const std::optional<KernelRole> role = kernel_role_from_name(text->get());
+        if (!role) return table_error(file, value.source(), fmt::format("unknown role '{}'", text->get()));
+        kernel.role = *role;
+      }
+    } else if (name == "params") {
+      const auto* list = value.as_array();
+      if (list == nullptr || list->size() > kMaxSlots) return table_error(file, value.source(), "'params' must be a list of types");
+      for (const toml::node& item : *list) {
+        const auto* type = item.as_string();
+        if (type == nullptr) return table_error(file, item.source(), "'params' must be a list of types");
+        kernel.params.push_back(type->get());
+      }
+    } else if (name == "access") {
+      const auto* access = value.as_table();
+      if (access == nullptr) return table_error(file, value.source(), "'access' must be a table");
+      CGLINT_TRY(read_access(*access, file, kernel));
+    } else {
+      return table_error(file, value.source(), fmt::format("unknown key '{}' (known: match, role, note, params, access)", name));
+    }
+  }
+  if (kernel.pattern.empty()) return table_error(file, table.source(), "a [[kernel]] needs 'match'");
+  return {};
+}
+
+}  // namespace
+
+base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file, const KernelTable* fallback) {
+  const toml::parse_result parsed = toml::parse(text, std::string(file));
+  if (!parsed) return table_error(file, parsed.error().source(), std::string(parsed.error().description()));
+  const toml::table& root = parsed.table();
+  for (const auto& [key, value] : root)
+    if (key.str() != "format" && key.str() != "kernel")
+      return table_error(file, value.source(), fmt::format("unknown key '{}' (known: format, kernel)", key.str()));
+  const auto format = root["format"].value<std::int64_t>();
+  if (!format) return table_error(file, root.source(), "'format = 1' is missing");
+  if (*format != 1)
+    return base::make_error(base::ErrorCode::unsupported, fmt::format("kernel table format {} is not 1", *format)).with_file(file);
+  auto compiled = std::make_shared<KernelTable::Compiled>();
+  if (const toml::node* node = root.get("kernel")) {
+    const auto* kernels = node->as_array();
+    if (kernels == nullptr) return table_error(file, node->source(), "'kernel' must be written as [[kernel]]");
+    for (const toml::node& item : *kernels) {
+      const auto* table = item.as_table();
+      if (table == nullptr) return table_error(file, item.source(), "'kernel' must be written as [[kernel]]");
+      KnownKernel kernel;
+      CGLINT_TRY(read_kernel(*table, file, kernel));
+      base::Result<Pattern> pattern = Pattern::compile(kernel.pattern);
+      if (!pattern)
+        return table_error(file, table->source(),
+                           fmt::format("pattern '{}': {} (at byte {})", kernel.pattern, pattern.error().message,
+                                       pattern.error().offset_bytes));
+      compiled->entries.push_back({std::move(*pattern), std::move(kernel)});
+    }
+  }
+  if (fallback != nullptr && fallback->compiled_)
+    compiled->entries.insert(compiled->entries.end(), fallback->compiled_->entries.begin(), fallback->compiled_->entries.end());
+  KernelTable table;
+  table.compiled_ = std::move(compiled);
+  return table;
+}
+
+const KernelTable& KernelTable::builtin() {
+  static const KernelTable table = [] {
+    base::Result<KernelTable> parsed = parse_kernel_table(embedded_table("kernels.toml"), "kernels.toml", nullptr);
+    CGLINT_CHECK(parsed.has_value());
+    return std::move(parsed).value();
+  }();
+  return table;
+}
+
+base::Result<KernelTable> KernelTable::with_user_table(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return base::make_error(base::ErrorCode::not_found, "cannot open kernel table").with_file(path);
+  std::ostringstream text;
+  std::array<char, 65536> buffer;
+  std::size_t total = 0;
+  while (stream.read(buffer.data(), buffer.size()) || stream.gcount() > 0) {
+    total += static_cast<std::size_t>(stream.gcount());
+    if (total > kMaxTableBytes) return base::make_error(base::ErrorCode::limit, "kernel table is larger than 4 MiB").with_file(path);
+    text.write(buffer.data(), stream.gcount());
+  }
+  if (stream.bad()) return base::make_error(base::ErrorCode::io, "cannot read kernel table").with_file(path);
+  return parse_kernel_table(text.str(), path, &builtin());
+}
+
+}  // namespace cglint::analysis

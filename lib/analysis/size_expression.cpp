@@ -1,0 +1,151 @@
+#include "analysis/size_expression.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace cglint::analysis {
+namespace {
+constexpr int kMaxDepth = 32;
+constexpr std::size_t kMaxBytes = 512;
+}  // namespace
+
+class SizeExpressionParser {
+ public:
+  explicit SizeExpressionParser(std::string_view text) : text_(text) {}
+  base::Result<SizeExpression> run() {
+    if (text_.size() > kMaxBytes) return base::make_error(base::ErrorCode::limit, "size expression is too long");
+    sum(0);
+    skip_space();
+    if (!failed_ && at_ < text_.size()) failed_ = true;
+    if (failed_)
+      return base::make_error(base::ErrorCode::malformed,
+                              "size expression '" + std::string(text_) + "' does not parse at byte " + std::to_string(at_), at_);
+    return std::move(expression_);
+  }
+
+ private:
+  using Step = SizeExpression::Step;
+  using Variable = SizeExpression::Variable;
+  void skip_space() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  }
+  bool take(char c) {
+    skip_space();
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  void emit(Step step) { expression_.steps_.push_back(step); }
+  void sum(int depth) {
+    product(depth);
+    while (!failed_) {
+      if (take('+')) {
+        product(depth);
+        emit({Step::Op::add, {}, 0});
+      } else if (take('-')) {
+        product(depth);
+        emit({Step::Op::subtract, {}, 0});
+      } else {
+        return;
+      }
+    }
+  }
+  void product(int depth) {
+    factor(depth);
+    while (!failed_) {
+      if (take('*')) {
+        factor(depth);
+        emit({Step::Op::multiply, {}, 0});
+      } else if (take('/')) {
+        factor(depth);
+        emit({Step::Op::divide, {}, 0});
+      } else {
+        return;
+      }
+    }
+  }
+  std::int64_t number() {
+    std::int64_t value = 0;
+    const std::size_t first = at_;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
+      if (at_ - first >= 15) {
+        failed_ = true;
+        return 0;
+      }
+      value = value * 10 + (text_[at_++] - '0');
+    }
+    if (at_ == first) failed_ = true;
+    return value;
+  }
+  void factor(int depth) {
+    skip_space();
+    if (failed_ || at_ >= text_.size() || depth > kMaxDepth) {
+      failed_ = true;
+      return;
+    }
+    const char c = text_[at_];
+    if (c == '(') {
+      ++at_;
+      sum(depth + 1);
+      if (!take(')')) failed_ = true;
+    } else if (c == 'p' || c == 'e') {
+      ++at_;
+      const std::int64_t index = number();
+      if (index > 65535) failed_ = true;
+      emit({Step::Op::variable, c == 'p' ? Variable::parameter : Variable::element, index});
+    } else if (c == 'g' || c == 'b') {
+      const char axis = at_ + 1 < text_.size() ? text_[at_ + 1] : ' ';
+      if (axis < 'x' || axis > 'z') {
+        failed_ = true;
+        return;
+      }
+      at_ += 2;
+      emit({Step::Op::variable, static_cast<Variable>(static_cast<int>(c == 'g' ? Variable::grid_x : Variable::block_x) + (axis - 'x')), 0});
+    } else {
+      const std::int64_t value = number();
+      emit({Step::Op::constant, {}, value});
+    }
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  bool failed_ = false;
+  SizeExpression expression_;
+};
+
+base::Result<SizeExpression> SizeExpression::parse(std::string_view text) { return SizeExpressionParser(text).run(); }
+
+std::optional<std::uint64_t> SizeExpression::evaluate(const Lookup& lookup) const {
+  std::vector<std::int64_t> stack;
+  for (const Step& step : steps_) {
+    if (step.op == Step::Op::constant) {
+      stack.push_back(step.value);
+      continue;
+    }
+    if (step.op == Step::Op::variable) {
+      const std::optional<std::int64_t> value = lookup(step.variable, static_cast<std::uint32_t>(step.value));
+      if (!value) return std::nullopt;
+      stack.push_back(*value);
+      continue;
+    }
+    CGLINT_CHECK(stack.size() >= 2);
+    const std::int64_t right = stack.back();
+    stack.pop_back();
+    std::int64_t& left = stack.back();
+    bool overflow = false;
+    switch (step.op) {
+      case Step::Op::add: overflow = __builtin_add_overflow(left, right, &left); break;
+      case Step::Op::subtract: overflow = __builtin_sub_overflow(left, right, &left); break;
+      case Step::Op::multiply: overflow = __builtin_mul_overflow(left, right, &left); break;
+      default:
+        if (right <= 0 || left < 0) return std::nullopt;
+        left = left / right + (left % right != 0 ? 1 : 0);
+    }
+    if (overflow) return std::nullopt;
+  }
+  if (stack.size() != 1 || stack.back() < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(stack.back());
+}
+
+}  // namespace cglint::analysis

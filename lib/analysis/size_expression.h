@@ -1,0 +1,39 @@
+// Sizes in bytes that a known-kernel table computes from a launch: "p4 * p5 * e0".
+//
+//   pN        value of scalar parameter N (sign-extended by its recorded width)
+//   eN        bytes of one element of parameter N, from its type
+//   gx gy gz  grid; bx by bz  block
+//   numbers, + - * / (division rounds up), parentheses
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace cglint::analysis {
+
+class SizeExpression {
+ public:
+  enum class Variable : std::uint8_t { parameter, element, grid_x, grid_y, grid_z, block_x, block_y, block_z };
+  // The value of a variable (`index` for parameter and element), or nullopt if the launch does not tell.
+  using Lookup = std::function<std::optional<std::int64_t>(Variable variable, std::uint32_t index)>;
+
+  static base::Result<SizeExpression> parse(std::string_view text);
+  // nullopt if a variable is unknown, on overflow, division by zero or a negative result.
+  [[nodiscard]] std::optional<std::uint64_t> evaluate(const Lookup& lookup) const;
+
+ private:
+  friend class SizeExpressionParser;
+  struct Step {                       // postfix
+    enum class Op : std::uint8_t { constant, variable, add, subtract, multiply, divide } op = Op::constant;
+    Variable variable = Variable::parameter;
+    std::int64_t value = 0;           // constant, or index of the variable
+  };
+  std::vector<Step> steps_;
+};
+
+}  // namespace cglint::analysis
