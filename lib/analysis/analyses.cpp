@@ -72,7 +72,7 @@ const CriticalPath& Analyses::critical_path() {
   return once(state_->critical_path, [&] { return analysis::critical_path(graph(), topology(), node_times()); });
 }
 const Layers& Analyses::layers() {
-  return once(state_->layers, [&] { return detect_layers(recording(), graph()); });
+  return once(state_->layers, [&] { return detect_layers(recording(), graph(), identities()); });
 }
 const ReplayStreams& Analyses::replay_streams() {
   return once(state_->replay_streams, [&] { return analysis::replay_streams(graph()); });
