@@ -1,0 +1,137 @@
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
+
+#include "import/common/importer.h"
+#include "import/dot/dot_importer.h"
+#include "import/kineto/kineto_importer.h"
+
+namespace cglint::import {
+namespace {
+
+using base::ErrorCode;
+using base::make_error;
+namespace fs = std::filesystem;
+
+// What recognised a file: an importer, or the name of a foreign format.
+struct Recognised {
+  const Importer* importer = nullptr;
+  std::string foreign_name;
+};
+
+Recognised recognise(std::string_view prefix) {
+  Recognised result;
+  for (const auto& importer : all_importers()) {
+    SniffResult sniffed = importer->sniff(prefix);
+    if (sniffed.match == SniffResult::Match::yes) return {importer.get(), {}};
+    if (sniffed.match == SniffResult::Match::foreign && result.foreign_name.empty())
+      result.foreign_name = std::move(sniffed.foreign_name);
+  }
+  return result;
+}
+
+std::string known_formats() {
+  std::string names;
+  for (const auto& importer : all_importers()) {
+    if (!names.empty()) names += ", ";
+    names += importer->name();
+  }
+  return names;
+}
+
+bool has_glob_characters(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
+
+base::Result<void> expand_directory(const std::string& directory, std::vector<std::string>& out) {
+  std::error_code error;
+  fs::recursive_directory_iterator it(directory, fs::directory_options::skip_permission_denied, error), end;
+  if (error) return make_error(ErrorCode::io, fmt::format("cannot list: {}", error.message())).with_file(directory);
+  Limits limits;
+  for (; it != end; it.increment(error)) {
+    if (error) return make_error(ErrorCode::io, fmt::format("cannot list: {}", error.message())).with_file(directory);
+    std::error_code ignored;
+    if (!it->is_regular_file(ignored)) continue;
+    auto source = Source::open(it->path().string(), limits);
+    if (!source) continue;
+    auto prefix = (*source)->peek();
+    if (prefix && recognise(*prefix).importer != nullptr) out.push_back(it->path().string());
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const std::unique_ptr<Importer>> all_importers() {
+  static const std::array<std::unique_ptr<Importer>, 2> importers = {
+      make_kineto_importer(),
+      make_dot_importer(),
+  };
+  return importers;
+}
+
+base::Result<ir::Recording> read_file(const std::string& path, const ReadOptions& options) {
+  auto opened = Source::open(path, options.limits);
+  if (!opened) return std::move(opened).error();
+  Source& source = **opened;
+  auto prefix = source.peek();
+  if (!prefix) return std::move(prefix).error().with_file(path);
+  if (prefix->empty()) return make_error(ErrorCode::unknown_format, "the file is empty").with_file(path);
+  const Recognised recognised = recognise(*prefix);
+  if (recognised.importer == nullptr) {
+    if (!recognised.foreign_name.empty())
+      return make_error(ErrorCode::foreign_format,
+                        fmt::format("this is {}, which cglint does not read", recognised.foreign_name))
+          .with_file(path);
+    return make_error(ErrorCode::unknown_format,
+                      fmt::format("not a format that cglint reads (known: {})", known_formats()))
+        .with_file(path);
+  }
+  auto recording = recognised.importer->read(source, options);
+  if (!recording) return std::move(recording).error().with_file(path);
+  recording->file = path;
+  recording->format = recognised.importer->name();
+  return recording;
+}
+
+base::Result<std::vector<std::string>> expand_paths(std::span<const std::string> arguments) {
+  std::vector<std::string> paths;
+  for (const std::string& argument : arguments) {
+    std::error_code ignored;
+    const fs::file_status status = argument == "-" ? fs::file_status() : fs::status(argument, ignored);
+    if (argument == "-" || (fs::exists(status) && !fs::is_directory(status))) {
+      paths.push_back(argument);
+    } else if (fs::is_directory(status)) {
+      const std::size_t before = paths.size();
+      CGLINT_TRY(expand_directory(argument, paths));
+      if (paths.size() == before)
+        return make_error(ErrorCode::not_found,
+                          fmt::format("no file in this directory has a format that cglint reads (known: {})",
+                                      known_formats()))
+            .with_file(argument);
+    } else if (has_glob_characters(argument)) {
+      glob_t matches;
+      const int code = ::glob(argument.c_str(), GLOB_NOSORT, nullptr, &matches);
+      std::vector<std::string> found;
+      if (code == 0) found.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+      ::globfree(&matches);
+      if (found.empty()) return make_error(ErrorCode::not_found, "no file matches").with_file(argument);
+      for (const std::string& path : found) {
+        if (fs::is_directory(path, ignored)) {
+          CGLINT_TRY(expand_directory(path, paths));
+        } else {
+          paths.push_back(path);
+        }
+      }
+    } else {
+      return make_error(ErrorCode::not_found, "no such file").with_file(argument);
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+  return paths;
+}
+
+}  // namespace cglint::import
