@@ -1,0 +1,762 @@
+// The text that cudaGraphDebugDotPrint writes: one cluster per graph, its nodes in creation order with the parameters in
+// the label, its edges behind them. Child graphs are clusters of their own, named in the label of the node; one cluster
+// may be used by several nodes and is expanded for each use. Field by field: docs/formats/dot.md.
+#include "import/dot/dot_importer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <unordered_map>
+#include <vector>
+
+#include "import/dot/dot_label.h"
+#include "import/dot/dot_scanner.h"
+#include "ir/graph_builder.h"
+
+namespace cglint::import {
+namespace {
+
+using base::ErrorCode;
+using base::make_error;
+using dot::Token;
+using ir::Fact;
+using ir::NodeKind;
+
+constexpr std::uint32_t kNone = ~std::uint32_t{0};
+constexpr std::size_t kMaxSubgraphDepth = 64;
+// Child graphs that are used several times multiply; a few lines could otherwise ask for more nodes than fit in memory.
+constexpr std::uint64_t kMaxExpandedNodes = 2'000'000;
+
+struct TypeWord {
+  std::string_view word;
+  NodeKind kind;
+};
+constexpr std::array<TypeWord, 16> kTypeWords = {{
+    {"KERNEL", NodeKind::kernel},
+    {"MEMCPY", NodeKind::memcpy},
+    {"MEMSET", NodeKind::memset},
+    {"HOST", NodeKind::host},
+    {"GRAPH", NodeKind::child_graph},
+    {"EMPTY", NodeKind::empty},
+    {"WAIT_EVENT", NodeKind::event_wait},
+    {"EVENT_WAIT", NodeKind::event_wait},
+    {"EVENT_RECORD", NodeKind::event_record},
+    {"EXT_SEMAS_SIGNAL", NodeKind::ext_semaphore_signal},
+    {"EXT_SEMAS_WAIT", NodeKind::ext_semaphore_wait},
+    {"MEM_ALLOC", NodeKind::mem_alloc},
+    {"MEM_FREE", NodeKind::mem_free},
+    {"BATCH_MEM_OP", NodeKind::batch_mem_op},
+    {"CONDITIONAL", NodeKind::conditional},
+    {"CHILD_GRAPH", NodeKind::child_graph},
+}};
+
+std::optional<NodeKind> kind_of_word(std::string_view word) {
+  for (const TypeWord& entry : kTypeWords)
+    if (entry.word == word) return entry.kind;
+  return std::nullopt;
+}
+
+// A node statement, before graphs are built.
+struct NodeStatement {
+  std::string_view name;    // "graph_4_node_0"
+  std::string_view label;   // the last label attribute; escapes untouched
+  std::string_view shape;
+  std::size_t offset = 0;
+  std::uint32_t cluster = kNone;
+};
+
+struct EdgeStatement {
+  std::uint32_t from = kNone, to = kNone;  // indices of node statements, resolved at the end
+  std::string_view from_name, to_name;
+  std::string_view head_label, tail_label, label, style;
+  std::size_t offset = 0;
+};
+
+struct Cluster {
+  std::uint64_t number = 0;
+  std::string_view label;
+  std::size_t offset = 0;
+  std::uint32_t parent = kNone;          // the cluster that the braces nest in
+  std::vector<std::uint32_t> nodes;      // node statements in file order
+  std::vector<std::uint32_t> edges;
+};
+
+struct Attributes {
+  std::string_view label, shape, style, head_label, tail_label;
+  bool any = false;
+};
+
+// The file as statements.
+class Document {
+ public:
+  std::vector<NodeStatement> nodes;
+  std::vector<EdgeStatement> edges;
+  std::vector<Cluster> clusters;
+  bool has_bare_nodes = false;           // nodes outside every cluster
+
+  base::Result<void> parse(std::string_view bytes, const Limits& limits);
+
+ private:
+  base::Result<void> parse_attributes(dot::Scanner& scanner, Attributes& out);
+  base::Result<void> parse_statement(dot::Scanner& scanner, const Token& first);
+  static base::Error unexpected(const Token& token, std::string_view wanted);
+
+  std::vector<std::uint32_t> stack_;     // open clusters; kNone for anonymous braces
+  std::unordered_map<std::string_view, std::uint32_t> node_by_name_;
+  std::uint64_t max_nodes_ = 0;
+
+ public:
+  std::uint64_t repeated_nodes = 0;
+  std::size_t first_repeated_offset = 0;
+  [[nodiscard]] std::uint32_t find(std::string_view name) const {
+    const auto it = node_by_name_.find(name);
+    return it == node_by_name_.end() ? kNone : it->second;
+  }
+};
+
+base::Error Document::unexpected(const Token& token, std::string_view wanted) {
+  if (token.kind == Token::Kind::end)
+    return make_error(ErrorCode::malformed, fmt::format("the file ends where {} was expected: it is cut short", wanted),
+                      token.offset);
+  if (token.kind == Token::Kind::bad)
+    return make_error(ErrorCode::malformed, fmt::format("{} where {} was expected", token.text, wanted), token.offset);
+  return make_error(ErrorCode::malformed,
+                    fmt::format("\"{}\" where {} was expected", token.text.substr(0, 40), wanted), token.offset);
+}
+
+base::Result<void> Document::parse_attributes(dot::Scanner& scanner, Attributes& out) {
+  // [a=b c="d", e] ; several lists may follow each other.
+  while (scanner.peek().is('[')) {
+    scanner.next();
+    out.any = true;
+    while (true) {
+      const Token key = scanner.next();
+      if (key.is(']')) break;
+      if (key.is(',') || key.is(';')) continue;
+      if (!key.is_name()) return unexpected(key, "an attribute or ']'");
+      if (!scanner.peek().is('=')) continue;
+      scanner.next();
+      const Token value = scanner.next();
+      if (!value.is_name()) return unexpected(value, "an attribute value");
+      if (key.text == "label") {
+        out.label = value.text;
+      } else if (key.text == "shape") {
+        out.shape = value.text;
+      } else if (key.text == "style") {
+        out.style = value.text;
+      } else if (key.text == "headlabel") {
+        out.head_label = value.text;
+      } else if (key.text == "taillabel") {
+        out.tail_label = value.text;
+      }
+    }
+  }
+  return {};
+}
+
+base::Result<void> Document::parse_statement(dot::Scanner& scanner, const Token& first) {
+  const std::uint32_t cluster = stack_.empty() ? kNone : stack_.back();
+  if (first.kind == Token::Kind::id && (first.text == "graph" || first.text == "node" || first.text == "edge")) {
+    Attributes ignored;
+    return parse_attributes(scanner, ignored);
+  }
+  if (scanner.peek().is('=')) {
+    scanner.next();
+    const Token value = scanner.next();
+    if (!value.is_name()) return unexpected(value, "an attribute value");
+    if (first.text == "label" && cluster != kNone) clusters[cluster].label = value.text;
+    return {};
+  }
+  // A port ("node:port:compass") does not change which node is meant.
+  const auto skip_port = [&scanner]() {
+    while (scanner.peek().is(':')) {
+      scanner.next();
+      if (scanner.peek().is_name()) scanner.next();
+    }
+  };
+  skip_port();
+  if (scanner.peek().kind == Token::Kind::arrow || scanner.peek().kind == Token::Kind::line) {
+    const std::size_t first_edge = edges.size();
+    Token from = first;
+    while (scanner.peek().kind == Token::Kind::arrow || scanner.peek().kind == Token::Kind::line) {
+      scanner.next();
+      const Token to = scanner.next();
+      if (!to.is_name()) return unexpected(to, "the head of an edge");
+      skip_port();
+      EdgeStatement edge;
+      edge.from_name = from.text;
+      edge.to_name = to.text;
+      edge.offset = from.offset;
+      edges.push_back(edge);
+      from = to;
+    }
+    Attributes attributes;
+    CGLINT_TRY(parse_attributes(scanner, attributes));
+    for (std::size_t i = first_edge; i < edges.size(); ++i) {
+      edges[i].head_label = attributes.head_label;
+      edges[i].tail_label = attributes.tail_label;
+      edges[i].label = attributes.label;
+      edges[i].style = attributes.style;
+    }
+    return {};
+  }
+  Attributes attributes;
+  CGLINT_TRY(parse_attributes(scanner, attributes));
+  if (nodes.size() >= max_nodes_)
+    return make_error(ErrorCode::limit, fmt::format("more than {} nodes (max_nodes_per_graph)", max_nodes_),
+                      first.offset);
+  const auto [it, inserted] = node_by_name_.try_emplace(first.text, static_cast<std::uint32_t>(nodes.size()));
+  if (!inserted) {
+    if (repeated_nodes++ == 0) first_repeated_offset = first.offset;
+    return {};
+  }
+  NodeStatement node;
+  node.name = first.text;
+  node.label = attributes.label;
+  node.shape = attributes.shape;
+  node.offset = first.offset;
+  node.cluster = cluster;
+  if (cluster == kNone) {
+    has_bare_nodes = true;
+  } else {
+    clusters[cluster].nodes.push_back(static_cast<std::uint32_t>(nodes.size()));
+  }
+  nodes.push_back(node);
+  return {};
+}
+
+base::Result<void> Document::parse(std::string_view bytes, const Limits& limits) {
+  max_nodes_ = std::min<std::uint64_t>(limits.max_nodes_per_graph, kNone - 1);
+  dot::Scanner scanner(bytes);
+  Token token = scanner.next();
+  if (token.text == "strict") token = scanner.next();
+  if (token.text != "digraph") return unexpected(token, "\"digraph\"");
+  token = scanner.next();
+  if (token.is_name()) token = scanner.next();
+  if (!token.is('{')) return unexpected(token, "'{'");
+  std::size_t depth = 1;
+  while (depth > 0) {
+    token = scanner.next();
+    if (token.is('}')) {
+      --depth;
+      if (!stack_.empty()) stack_.pop_back();
+    } else if (token.is('{') || (token.kind == Token::Kind::id && token.text == "subgraph")) {
+      if (++depth > kMaxSubgraphDepth)
+        return make_error(ErrorCode::limit, fmt::format("subgraphs nest deeper than {}", kMaxSubgraphDepth),
+                          token.offset);
+      std::uint32_t opened = stack_.empty() ? kNone : stack_.back();
+      if (!token.is('{')) {
+        Token name = scanner.next();
+        if (name.is_name()) {
+          Cluster cluster;
+          cluster.parent = opened;
+          cluster.offset = name.offset;
+          cluster.number = ~std::uint64_t{0};
+          if (name.text.starts_with("cluster_")) {
+            const std::string_view digits = name.text.substr(8);
+            std::uint64_t number = 0;
+            const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+            if (error == std::errc() && end == digits.data() + digits.size()) cluster.number = number;
+          }
+          opened = static_cast<std::uint32_t>(clusters.size());
+          clusters.push_back(std::move(cluster));
+          name = scanner.next();
+        }
+        if (!name.is('{')) return unexpected(name, "'{'");
+      }
+      stack_.push_back(opened);
+    } else if (token.is(';') || token.is(',')) {
+      continue;
+    } else if (token.is_name()) {
+      CGLINT_TRY(parse_statement(scanner, token));
+    } else {
+      return unexpected(token, "a statement or '}'");
+    }
+  }
+  token = scanner.next();
+  if (token.kind != Token::Kind::end) return unexpected(token, "the end of the file");
+  return {};
+}
+
+// A node statement understood.
+struct ParsedNode {
+  NodeKind kind = NodeKind::unknown;
+  std::uint64_t id = 0;                  // creation order
+  bool has_id = false;
+  bool has_config = false;
+  bool has_copy_params = false;
+  std::string_view escaped_name;         // kernel name, or what else to call it
+  ir::KernelNode kernel;
+  ir::MemcpyNode memcpy;
+  ir::MemsetNode memset;
+  ir::AllocNode alloc;
+  ir::EventNode event;
+  ir::HostNode host;
+  ir::BatchMemOpNode batch;
+  ir::SemaphoreNode semaphore;
+  ir::ConditionalNode conditional;
+  std::vector<std::uint64_t> body_graphs;  // graph numbers of child and conditional bodies
+};
+
+std::uint64_t number_or(std::string_view text, std::uint64_t fallback) {
+  const auto value = dot::parse_number(text);
+  return value ? *value : fallback;
+}
+
+std::uint32_t number32(std::string_view text) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_or(text, 0), 0xffffffffu));
+}
+
+// "graph_7" -> 7.
+std::optional<std::uint64_t> graph_number(std::string_view text) {
+  constexpr std::string_view kPrefix = "graph_";
+  if (!text.starts_with(kPrefix)) return std::nullopt;
+  text.remove_prefix(kPrefix.size());
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+class Reader {
+ public:
+  Reader(const Document& document, ir::Recording& recording) : document_(document), recording_(recording) {}
+
+  base::Result<void> build(const ReadOptions& options);
+
+ private:
+  // One graph to make of a cluster.
+  struct Use {
+    std::uint32_t cluster;
+    ir::GraphId id;
+    ir::GraphId parent;
+    ir::NodeId parent_node;
+    std::uint32_t parent_use;   // index into the list of uses; kNone for a root
+  };
+
+  void parse_node(const NodeStatement& statement, ParsedNode& out);
+  void parse_record(const NodeStatement& statement, ParsedNode& out);
+  void parse_plain(const NodeStatement& statement, ParsedNode& out);
+  base::Result<std::unique_ptr<ir::Graph>> build_graph(const Use& use, std::vector<Use>& uses, std::size_t use_index);
+  void resolve_edges();
+
+  const Document& document_;
+  ir::Recording& recording_;
+  std::vector<EdgeStatement> edges_;
+  std::vector<std::vector<std::uint32_t>> edges_of_cluster_;
+  std::unordered_map<std::uint64_t, std::uint32_t> cluster_by_number_;
+  std::uint64_t expanded_nodes_ = 0;
+  dot::RecordLabel record_;
+  std::string scratch_;
+  bool edges_spoiled_ = false;
+};
+
+void Reader::parse_record(const NodeStatement& statement, ParsedNode& out) {
+  const std::string_view word = record_.type();
+  const auto kind = kind_of_word(word);
+  out.kind = kind.value_or(NodeKind::unknown);
+  out.escaped_name = word;
+  const std::string_view id_text = record_.value("ID");
+  if (const auto id = dot::parse_number(id_text)) {
+    out.id = *id;
+    out.has_id = true;
+  }
+  const auto address = [&](std::string_view key, std::size_t nth = 0) { return number_or(record_.value(key, nth), 0); };
+  switch (out.kind) {
+    case NodeKind::kernel: {
+      const std::string_view cell = record_.after_value("ID");
+      if (const auto config = dot::split_launch_config(cell, out.escaped_name)) {
+        out.has_config = true;
+        out.kernel.grid = config->grid;
+        out.kernel.block = config->block;
+        out.kernel.dynamic_shared_bytes = config->shared_bytes;
+      }
+      if (const std::string_view text = record_.value("cooperative"); !text.empty())
+        out.kernel.cooperative = number_or(text, 0) != 0 ? ir::Tri::yes : ir::Tri::no;
+      if (const std::string_view text = record_.value("priority"); !text.empty()) {
+        std::int32_t priority = 0;
+        std::from_chars(text.data(), text.data() + text.size(), priority);
+        out.kernel.priority = priority;
+      }
+      break;
+    }
+    case NodeKind::memcpy: {
+      // Keys "pitch ptr xsize ysize" come twice: source, then destination.
+      out.memcpy.src_pitch_bytes = address("pitch", 0);
+      out.memcpy.dst_pitch_bytes = address("pitch", 1);
+      out.memcpy.src = address("ptr", 0);
+      out.memcpy.dst = address("ptr", 1);
+      out.memcpy.width_bytes = address("Width");
+      out.memcpy.height = number_or(record_.value("Height"), 1);
+      out.memcpy.depth = number_or(record_.value("Depth"), 1);
+      out.has_copy_params = !record_.value("ptr", 1).empty();
+      const std::string_view kind_text = record_.value("kind");
+      // "DtoD (DEVICE to DEVICE)": host memory may be pinned or not, so it stays unknown.
+      if (const std::size_t open = kind_text.find('('); open != std::string_view::npos) {
+        const std::string_view inner = kind_text.substr(open + 1);
+        const std::size_t to = inner.find(" to ");
+        if (to != std::string_view::npos) {
+          if (inner.substr(0, to) == "DEVICE") out.memcpy.src_kind = ir::MemoryKind::device;
+          if (inner.substr(to + 4).starts_with("DEVICE")) out.memcpy.dst_kind = ir::MemoryKind::device;
+          if (inner.substr(0, to) == "ARRAY") out.memcpy.src_kind = ir::MemoryKind::array;
+          if (inner.substr(to + 4).starts_with("ARRAY")) out.memcpy.dst_kind = ir::MemoryKind::array;
+        }
+        scratch_ = "Memcpy ";
+        scratch_ += kind_text.substr(0, kind_text.find(' '));
+        out.escaped_name = recording_.text(recording_.intern(scratch_));
+      } else {
+        out.escaped_name = "Memcpy";
+      }
+      break;
+    }
+    case NodeKind::memset:
+      out.memset.dst = address("dptr");
+      out.memset.pitch_bytes = address("pitch");
+      out.memset.value = number32(record_.value("value"));
+      out.memset.element_bytes = static_cast<std::uint8_t>(std::min<std::uint32_t>(number32(record_.value("elementSize")), 255));
+      out.memset.width = address("width");
+      out.memset.height = number_or(record_.value("height"), 1);
+      out.has_copy_params = !record_.value("dptr").empty();
+      out.escaped_name = "Memset";
+      break;
+    case NodeKind::child_graph:
+    case NodeKind::conditional:
+      for (const dot::RecordLabel::Leaf& leaf : record_.leaves())
+        if (const auto number = graph_number(leaf.text)) out.body_graphs.push_back(*number);
+      break;
+    default: break;
+  }
+  (void)statement;
+}
+
+void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
+  // Lines end in "\n" written as an escape, or in a real newline.
+  std::array<std::string_view, 4> lines;
+  std::size_t count = 0;
+  std::string_view rest = statement.label;
+  while (count < lines.size() && !rest.empty()) {
+    std::size_t end = rest.find("\\n");
+    const std::size_t newline = rest.find('\n');
+    std::size_t skip = 2;
+    if (newline < end) {
+      end = newline;
+      skip = 1;
+    }
+    lines[count] = rest.substr(0, end);
+    if (!lines[count].empty()) ++count;
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + skip);
+  }
+  std::size_t at = 0;
+  if (count > 0) {
+    if (const auto id = dot::parse_number(lines[0])) {
+      out.id = *id;
+      out.has_id = true;
+      at = 1;
+    }
+  }
+  const std::string_view text = at < count ? lines[at] : std::string_view();
+  out.escaped_name = text;
+  const auto body = graph_number(text);
+  const auto kind = kind_of_word(text);
+  if (body && statement.shape != "octagon" && cluster_by_number_.contains(*body)) {
+    out.kind = NodeKind::child_graph;
+    out.body_graphs.push_back(*body);
+  } else if (statement.shape == "octagon") {
+    out.kind = NodeKind::kernel;  // a kernel may be called anything, "MEMSET" included
+    std::string_view name;
+    if (const auto config = dot::split_launch_config(text, name)) {
+      out.escaped_name = name;
+      out.has_config = true;
+      out.kernel.grid = config->grid;
+      out.kernel.block = config->block;
+      out.kernel.dynamic_shared_bytes = config->shared_bytes;
+    }
+  } else if (kind) {
+    out.kind = *kind;
+  }
+}
+
+void Reader::parse_node(const NodeStatement& statement, ParsedNode& out) {
+  out = ParsedNode();
+  if (record_.parse(statement.label)) {
+    parse_record(statement, out);
+  } else {
+    parse_plain(statement, out);
+  }
+  if (!out.has_id) {
+    // The node's own name carries the id as well.
+    const std::size_t at = statement.name.rfind("_node_");
+    if (at != std::string_view::npos) {
+      if (const auto id = dot::parse_number(statement.name.substr(at + 6))) {
+        out.id = *id;
+        out.has_id = true;
+      }
+    }
+  }
+}
+
+void Reader::resolve_edges() {
+  edges_ = document_.edges;
+  edges_of_cluster_.resize(document_.clusters.size());
+  std::uint64_t dangling = 0, crossing = 0;
+  std::size_t dangling_at = 0, crossing_at = 0;
+  for (std::uint32_t i = 0; i < edges_.size(); ++i) {
+    EdgeStatement& edge = edges_[i];
+    edge.from = document_.find(edge.from_name);
+    edge.to = document_.find(edge.to_name);
+    if (edge.from == kNone || edge.to == kNone) {
+      if (dangling++ == 0) dangling_at = edge.offset;
+      continue;
+    }
+    const std::uint32_t cluster = document_.nodes[edge.from].cluster;
+    if (cluster == kNone || cluster != document_.nodes[edge.to].cluster) {
+      if (crossing++ == 0) crossing_at = edge.offset;
+      continue;
+    }
+    edges_of_cluster_[cluster].push_back(i);
+  }
+  edges_spoiled_ = dangling + crossing != 0;
+  if (dangling != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "edges that name a node which the file does not declare", dangling,
+                        dangling_at, {Fact::edges});
+  if (crossing != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "edges between nodes of different graphs", crossing, crossing_at,
+                        {Fact::edges});
+}
+
+base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std::vector<Use>& uses,
+                                                             std::size_t use_index) {
+  const Cluster& cluster = document_.clusters[use.cluster];
+  std::vector<std::uint32_t> order = cluster.nodes;
+  std::vector<std::uint64_t> ids(order.size());
+  std::vector<ParsedNode> parsed(order.size());
+  bool all_have_ids = true, all_have_config = true, all_have_names = true, all_have_copies = true;
+  bool has_kernels = false;
+  std::uint64_t unknown = 0;
+  std::size_t unknown_at = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const NodeStatement& statement = document_.nodes[order[i]];
+    parse_node(statement, parsed[i]);
+    all_have_ids = all_have_ids && parsed[i].has_id;
+    ids[i] = parsed[i].id;
+    if (parsed[i].kind == NodeKind::kernel) {
+      has_kernels = true;
+      all_have_config = all_have_config && parsed[i].has_config;
+      all_have_names = all_have_names && !parsed[i].escaped_name.empty();
+    }
+    if (parsed[i].kind == NodeKind::memcpy || parsed[i].kind == NodeKind::memset)
+      all_have_copies = all_have_copies && parsed[i].has_copy_params;
+    if (parsed[i].kind == NodeKind::unknown && unknown++ == 0) unknown_at = statement.offset;
+  }
+  std::vector<std::uint32_t> sorted(order.size());
+  for (std::uint32_t i = 0; i < sorted.size(); ++i) sorted[i] = i;
+  if (all_have_ids && !std::is_sorted(ids.begin(), ids.end()))
+    std::stable_sort(sorted.begin(), sorted.end(), [&](std::uint32_t a, std::uint32_t b) { return ids[a] < ids[b]; });
+
+  ir::GraphBuilder builder;
+  std::unordered_map<std::uint32_t, ir::NodeId> node_of_statement;
+  node_of_statement.reserve(order.size());
+  for (const std::uint32_t i : sorted) {
+    ParsedNode& node = parsed[i];
+    dot::unescape(node.escaped_name, scratch_);
+    const ir::StringId name = recording_.intern(scratch_);
+    ir::NodeId id;
+    switch (node.kind) {
+      case NodeKind::kernel:
+        node.kernel.function = recording_.intern_function(scratch_);
+        id = builder.add_kernel(name, node.kernel);
+        break;
+      case NodeKind::memcpy: id = builder.add_memcpy(name, node.memcpy); break;
+      case NodeKind::memset: id = builder.add_memset(name, node.memset); break;
+      case NodeKind::host: id = builder.add_host(name, node.host); break;
+      case NodeKind::event_record:
+      case NodeKind::event_wait: id = builder.add_event(node.kind, name, node.event); break;
+      case NodeKind::mem_alloc:
+      case NodeKind::mem_free: id = builder.add_alloc(node.kind, name, node.alloc); break;
+      case NodeKind::ext_semaphore_signal:
+      case NodeKind::ext_semaphore_wait: id = builder.add_semaphore(node.kind, name, node.semaphore); break;
+      case NodeKind::batch_mem_op: id = builder.add_batch_mem_op(name, node.batch); break;
+      case NodeKind::child_graph:
+      case NodeKind::conditional: {
+        std::vector<ir::GraphId> bodies;
+        const ir::NodeId next_node = ir::NodeId::from_size(builder.graph().node_count());
+        for (const std::uint64_t number : node.body_graphs) {
+          const auto it = cluster_by_number_.find(number);
+          if (it == cluster_by_number_.end()) continue;
+          for (std::size_t up = use_index; up != kNone; up = uses[up].parent_use)
+            if (uses[up].cluster == it->second)
+              return make_error(ErrorCode::malformed,
+                                fmt::format("graph_{} contains itself as a child graph", number),
+                                document_.nodes[order[i]].offset);
+          const ir::GraphId body = recording_.graphs.push_back(nullptr);
+          bodies.push_back(body);
+          uses.push_back({it->second, body, use.id, next_node, static_cast<std::uint32_t>(use_index)});
+        }
+        if (node.kind == NodeKind::child_graph) {
+          ir::ChildGraphNode child;
+          if (!bodies.empty()) child.body = bodies.front();
+          id = builder.add_child_graph(name, child);
+        } else {
+          id = builder.add_conditional(name, node.conditional, bodies);
+        }
+        break;
+      }
+      default: id = builder.add_node(node.kind, name); break;
+    }
+    if (node.has_id) builder.set_source_id(id, node.id);
+    node_of_statement.emplace(order[i], id);
+  }
+  expanded_nodes_ += order.size();
+  for (const std::uint32_t e : edges_of_cluster_[use.cluster])
+    builder.add_edge(node_of_statement.at(edges_[e].from), node_of_statement.at(edges_[e].to));
+
+  ir::Graph& graph = builder.graph();
+  dot::unescape(cluster.label, scratch_);
+  graph.info.name = recording_.intern(scratch_.empty() ? fmt::format("graph_{}", cluster.number) : scratch_);
+  graph.info.source_id = cluster.number;
+  graph.info.process = ir::ProcessId(0);
+  if (use.parent.is_valid()) {
+    graph.info.role = ir::GraphRole::body;
+    graph.info.parent = use.parent;
+    graph.info.parent_node = use.parent_node;
+  }
+  graph.facts = {Fact::nodes, Fact::edges};
+  if (all_have_ids) graph.facts.insert(Fact::creation_order);
+  if (has_kernels && all_have_names) graph.facts.insert(Fact::kernel_names);
+  if (has_kernels && all_have_config) graph.facts.insert(Fact::launch_config);
+  if (all_have_copies) graph.facts.insert(Fact::copy_params);
+  if (edges_spoiled_) {
+    graph.facts.erase(Fact::edges);
+    graph.spoiled.push_back({Fact::edges, recording_.intern("some edges of this file could not be placed")});
+  }
+  if (unknown != 0 && use.parent_use == kNone)
+    recording_.add_loss(ir::Loss::Severity::info, "nodes of a type that this version does not know", unknown, unknown_at);
+  return builder.finish();
+}
+
+base::Result<void> Reader::build(const ReadOptions& options) {
+  for (std::uint32_t i = 0; i < document_.clusters.size(); ++i) {
+    const auto [it, inserted] = cluster_by_number_.try_emplace(document_.clusters[i].number, i);
+    if (!inserted)
+      return make_error(ErrorCode::malformed,
+                        fmt::format("two graphs of this file have the number {}", document_.clusters[i].number),
+                        document_.clusters[i].offset);
+  }
+  resolve_edges();
+  if (document_.repeated_nodes != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "nodes declared twice; the first declaration counts",
+                        document_.repeated_nodes, document_.first_repeated_offset);
+
+  // Clusters that some node names as its body are not graphs of their own.
+  std::vector<std::uint8_t> is_body(document_.clusters.size(), 0);
+  ParsedNode node;
+  for (const NodeStatement& statement : document_.nodes) {
+    if (statement.label.find("graph_") == std::string_view::npos) continue;
+    parse_node(statement, node);
+    for (const std::uint64_t number : node.body_graphs)
+      if (const auto it = cluster_by_number_.find(number); it != cluster_by_number_.end()) is_body[it->second] = 1;
+  }
+  bool any_root = false;
+  for (std::uint32_t c = 0; c < document_.clusters.size(); ++c) {
+    if (is_body[c] != 0) continue;
+    any_root = true;
+    std::vector<Use> uses;
+    uses.push_back({c, recording_.graphs.push_back(nullptr), ir::GraphId(), ir::NodeId(), kNone});
+    for (std::size_t u = 0; u < uses.size(); ++u) {
+      const Use use = uses[u];
+      auto graph = build_graph(use, uses, u);
+      if (!graph) {
+        base::Error error = std::move(graph).error();
+        if (error.offset_bytes == base::Error::kNoOffset) error.offset_bytes = document_.clusters[use.cluster].offset;
+        return error;
+      }
+      recording_.graphs[use.id] = *std::move(graph);
+      if (u != 0 && (expanded_nodes_ > document_.nodes.size() + kMaxExpandedNodes || uses.size() > kMaxExpandedNodes))
+        return make_error(ErrorCode::limit,
+                          fmt::format("child graphs that are used several times expand to more than {} nodes",
+                                      kMaxExpandedNodes),
+                          document_.clusters[use.cluster].offset);
+    }
+    if (options.on_graph)
+      for (const Use& use : uses) options.on_graph(recording_, use.id);
+  }
+  if (!any_root && !document_.clusters.empty())
+    return make_error(ErrorCode::malformed, "every graph of this file is a child graph of another: a cycle",
+                      document_.clusters.front().offset);
+  return {};
+}
+
+class DotImporter final : public Importer {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "dot"; }
+  [[nodiscard]] std::string_view description() const override {
+    return "CUDA graph dumps (cudaGraphDebugDotPrint, torch.cuda.CUDAGraph.debug_dump)";
+  }
+  [[nodiscard]] ir::FactSet can_supply() const override {
+    return {Fact::nodes, Fact::creation_order, Fact::edges, Fact::kernel_names, Fact::launch_config, Fact::copy_params};
+  }
+  [[nodiscard]] SniffResult sniff(std::string_view prefix) const override;
+  [[nodiscard]] base::Result<ir::Recording> read(Source& source, const ReadOptions& options) const override;
+};
+
+SniffResult DotImporter::sniff(std::string_view prefix) const {
+  if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
+  dot::Scanner scanner(prefix);
+  Token token = scanner.next();
+  if (token.text == "strict" && token.kind == Token::Kind::id) token = scanner.next();
+  if (token.kind != Token::Kind::id) return {};
+  if (token.text == "graph" && scanner.peek().is_name()) {
+    scanner.next();
+    if (scanner.peek().is('{')) return {SniffResult::Match::foreign, "an undirected Graphviz file"};
+    return {};
+  }
+  if (token.text != "digraph") return {};
+  token = scanner.next();
+  std::string_view graph_name;
+  if (token.is_name()) {
+    graph_name = token.text;
+    token = scanner.next();
+  }
+  if (!token.is('{')) return {};
+  const auto has = [prefix](std::string_view text) { return prefix.find(text) != std::string_view::npos; };
+  const auto foreign = [](std::string_view text) { return SniffResult{SniffResult::Match::foreign, std::string(text)}; };
+  if (graph_name == "Taskflow" || graph_name == "cudaFlow" || graph_name == "cudaGraph" || graph_name == "syclFlow")
+    return foreign("a Taskflow dump");
+  if (has("TYPE = CG")) return foreign("a SYCL graph dump (print_graph)");
+  if (has("\"graph[style=\"dashed\"]")) return foreign("hipGraphDebugDotPrint output (ROCm)");
+  if (has("\" graph[style=\"dashed\"]") || has("\"graph_")) {
+    if (has("\nsubgraph cluster_") || has("subgraph cluster_")) return {SniffResult::Match::yes, {}};
+  }
+  if (graph_name == "dot" && scanner.peek().is('}')) return {SniffResult::Match::yes, {}};  // a dump without graphs
+  return foreign("a Graphviz file that no CUDA graph dump wrote");
+}
+
+base::Result<ir::Recording> DotImporter::read(Source& source, const ReadOptions& options) const {
+  auto bytes = source.read_all();
+  if (!bytes) return std::move(bytes).error();
+  std::string_view text = *bytes;
+  std::size_t skipped = 0;
+  if (text.starts_with("\xef\xbb\xbf")) skipped = 3;
+  Document document;
+  if (auto parsed = document.parse(text.substr(skipped), options.limits); !parsed) {
+    base::Error error = std::move(parsed).error();
+    if (error.offset_bytes != base::Error::kNoOffset) error.offset_bytes += skipped;
+    return error;
+  }
+  ir::Recording recording;
+  recording.processes.push_back(ir::Process());
+  Reader reader(document, recording);
+  CGLINT_TRY(reader.build(options));
+  if (document.has_bare_nodes)
+    recording.add_loss(ir::Loss::Severity::info, "nodes outside every graph of the file were left out");
+  return recording;
+}
+
+}  // namespace
+
+std::unique_ptr<Importer> make_dot_importer() { return std::make_unique<DotImporter>(); }
+
+}  // namespace cglint::import
