@@ -1,0 +1,262 @@
+#include "import/kineto/kineto_importer.h"
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "import/kineto/timeline.h"
+#include "import/kineto/trace_reader.h"
+
+namespace cglint::import {
+namespace {
+
+using base::ErrorCode;
+using base::make_error;
+using ir::Fact;
+namespace dom = simdjson::dom;
+
+// Collects what the reader finds.
+class Collector final : public kineto::EventSink {
+ public:
+  explicit Collector(ir::Recording& recording) : recording_(recording), timeline_(recording) {
+    recording.processes.push_back(ir::Process());
+  }
+
+  void on_gpu(const kineto::GpuEvent& event) override;
+  void on_api(const kineto::ApiEvent& event) override;
+  void on_flow(const kineto::FlowEvent& event) override {
+    timeline_.arrows.push_back({event.id, event.is_start, event.pid, event.tid, event.ts_ns});
+  }
+  void on_profiler(std::string_view name) override {
+    if (name.starts_with("PyTorch Profiler")) process().framework = recording_.intern("pytorch");
+  }
+  void on_lost(const kineto::LostEvent& event) override;
+  void on_property(std::string_view key, std::string_view json) override;
+
+  base::Result<void> finish(const kineto::ReadStats& stats, const ReadOptions& options);
+
+ private:
+  ir::Process& process() { return recording_.processes[ir::ProcessId(0)]; }
+  void read_devices(dom::element list);
+  void read_distributed(dom::element info);
+
+  ir::Recording& recording_;
+  kineto::Timeline timeline_;
+  dom::parser parser_;
+  ir::StringId last_name_;
+  std::string_view last_name_text_;
+  bool any_annotated_ = false;
+  bool any_hip_ = false;
+  std::uint64_t lost_host_ = 0, lost_gpu_ = 0, first_lost_ = 0, first_lost_gpu_ = 0;
+  std::uint64_t without_stream_ = 0, first_without_stream_ = 0;
+  std::uint64_t bad_properties_ = 0;
+};
+
+void Collector::on_gpu(const kineto::GpuEvent& event) {
+  kineto::OpShape shape;
+  shape.kind = event.kind;
+  if (event.name != last_name_text_ || !last_name_.is_valid()) {
+    last_name_ = recording_.intern(event.name);
+    last_name_text_ = recording_.text(last_name_);
+  }
+  shape.name = last_name_;
+  shape.grid = event.grid;
+  shape.block = event.block;
+  shape.registers = event.registers;
+  shape.shared_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(event.shared_bytes, 0xffffffffu));
+  shape.bytes = event.bytes;
+  shape.priority = event.priority;
+  kineto::Lane lane;
+  lane.pid = event.pid;
+  lane.tid = event.tid;
+  lane.device = event.device;
+  lane.stream = event.stream;
+  kineto::TimelineOp op;
+  op.start_ns = event.start_ns;
+  op.dur_ns = event.dur_ns;
+  op.correlation = event.correlation;
+  op.graph_id = static_cast<std::uint32_t>(std::min<std::uint64_t>(event.graph_id, 0xffffffffu));
+  op.node_id = op.graph_id != 0 ? event.graph_node_id : 0;
+  op.shape = timeline_.intern_shape(shape);
+  op.lane = timeline_.intern_lane(lane);
+  timeline_.ops.push_back(op);
+  any_annotated_ = any_annotated_ || event.annotated;
+  if (!event.has_stream && without_stream_++ == 0) first_without_stream_ = event.offset;
+}
+
+void Collector::on_api(const kineto::ApiEvent& event) {
+  timeline_.has_api_rows = true;
+  if (event.is_graph_launch) {
+    any_hip_ = any_hip_ || event.is_hip;
+    timeline_.launches.push_back({event.correlation, event.start_ns, event.dur_ns, event.pid});
+    if (process().pid < 0) process().pid = event.pid;
+  }
+}
+
+void Collector::on_lost(const kineto::LostEvent& event) {
+  if (!event.may_be_gpu) {
+    if (lost_host_++ == 0) first_lost_ = event.offset;
+    return;
+  }
+  if (lost_gpu_++ == 0) first_lost_gpu_ = event.offset;
+  if (event.correlation != 0) {
+    timeline_.lost_correlations.push_back(event.correlation);
+  } else {
+    timeline_.lost_anywhere = true;
+  }
+}
+
+std::uint32_t small_number(dom::element element) {
+  std::uint64_t value = 0;
+  return element.get_uint64().get(value) == simdjson::SUCCESS && value <= 0xffffffffu ? static_cast<std::uint32_t>(value)
+                                                                                      : 0;
+}
+
+void Collector::read_devices(dom::element list) {
+  dom::array devices;
+  if (list.get_array().get(devices) != simdjson::SUCCESS) return;
+  for (const dom::element device : devices) {
+    dom::object object;
+    if (device.get_object().get(object) != simdjson::SUCCESS) continue;
+    ir::Gpu gpu;
+    for (const auto& [key, value] : object) {
+      std::string_view text;
+      if (key == "id") {
+        gpu.device = static_cast<std::int32_t>(std::min(small_number(value), 0x7fffffffu));
+      } else if (key == "name") {
+        if (value.get_string().get(text) == simdjson::SUCCESS) gpu.name = recording_.intern(text);
+      } else if (key == "uuid") {
+        if (value.get_string().get(text) == simdjson::SUCCESS) gpu.uuid = recording_.intern(text);
+      } else if (key == "totalGlobalMem") {
+        std::uint64_t bytes = 0;
+        if (value.get_uint64().get(bytes) == simdjson::SUCCESS) gpu.memory_bytes = bytes;
+      } else if (key == "computeMajor" || key == "major") {
+        gpu.compute_major = small_number(value);
+      } else if (key == "computeMinor" || key == "minor") {
+        gpu.compute_minor = small_number(value);
+      } else if (key == "numSms" || key == "multiProcessorCount") {
+        gpu.sm_count = small_number(value);
+      }
+    }
+    process().gpus.push_back(gpu);
+  }
+}
+
+void Collector::read_distributed(dom::element info) {
+  dom::object object;
+  if (info.get_object().get(object) != simdjson::SUCCESS) return;
+  for (const auto& [key, value] : object) {
+    std::int64_t number = 0;
+    if (value.get_int64().get(number) != simdjson::SUCCESS || number < 0 || number > 0x7fffffff) continue;
+    if (key == "rank") process().rank = static_cast<std::int32_t>(number);
+    if (key == "world_size") process().world_size = static_cast<std::int32_t>(number);
+  }
+}
+
+void Collector::on_property(std::string_view key, std::string_view json) {
+  const bool devices = key == "deviceProperties" || key == "computeProperties";
+  const bool version = key == "cuda_driver_version" || key == "cuda_runtime_version" || key == "cupti_version";
+  if (key == "roctracer_version" || key == "rocprofiler_version" || key.starts_with("hip_")) any_hip_ = true;
+  if (!devices && !version && key != "distributedInfo") return;
+  dom::element root;
+  if (parser_.parse(json.data(), json.size()).get(root) != simdjson::SUCCESS) {
+    ++bad_properties_;
+    return;
+  }
+  if (devices) {
+    read_devices(root);
+  } else if (key == "distributedInfo") {
+    read_distributed(root);
+  } else if (key == "cuda_driver_version") {
+    process().driver_version = small_number(root);
+  } else if (key == "cuda_runtime_version") {
+    process().runtime_version = small_number(root);
+  } else {
+    process().cupti_version = small_number(root);
+  }
+}
+
+base::Result<void> Collector::finish(const kineto::ReadStats& stats, const ReadOptions& options) {
+  using Severity = ir::Loss::Severity;
+  const ir::FactSet timeline_facts = {Fact::replay_streams, Fact::replay_times};
+  recording_.has_timeline = !timeline_.ops.empty();
+  timeline_.is_amd = any_hip_;
+  timeline_.streams_rewritten = any_annotated_ && !any_hip_;
+  timeline_.truncated = stats.truncated;
+  if (any_hip_)
+    for (ir::Gpu& gpu : process().gpus) gpu.is_amd = true;
+  if (stats.truncated)
+    recording_.add_loss(Severity::error, fmt::format("the trace is not whole: {}", stats.truncated_reason), 1, stats.bytes,
+                        timeline_facts);
+  if (lost_host_ != 0)
+    recording_.add_loss(Severity::info, "damaged host events were left out", lost_host_, first_lost_);
+  if (lost_gpu_ != 0)
+    recording_.add_loss(Severity::data_loss, "damaged events that may be GPU operations were left out", lost_gpu_,
+                        first_lost_gpu_, timeline_facts);
+  if (stats.repaired != 0)
+    recording_.add_loss(Severity::info, "events with unescaped quotes were repaired", stats.repaired);
+  if (stats.replaced_bytes != 0)
+    recording_.add_loss(Severity::info, "bytes that are not valid in JSON text were replaced", stats.replaced_bytes,
+                        stats.first_replaced_offset);
+  if (bad_properties_ != 0) recording_.add_loss(Severity::info, "properties of the trace could not be read", bad_properties_);
+  if (without_stream_ != 0)
+    recording_.add_loss(Severity::data_loss, "GPU operations without a stream", without_stream_, first_without_stream_,
+                        {Fact::replay_streams});
+  if (timeline_.streams_rewritten)
+    recording_.add_loss(Severity::data_loss,
+                        "torch.cuda._annotate_cuda_graph_trace rewrote this trace: stream ids of graph operations are not "
+                        "those of the device; give the original trace",
+                        1, ~std::uint64_t{0}, {Fact::replay_streams});
+  return timeline_.build_graphs(options);
+}
+
+class KinetoImporter final : public Importer {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "kineto"; }
+  [[nodiscard]] std::string_view description() const override {
+    return "PyTorch profiler traces (Kineto, Chrome trace JSON)";
+  }
+  [[nodiscard]] ir::FactSet can_supply() const override {
+    return {Fact::nodes,         Fact::edges,          Fact::kernel_names, Fact::launch_config,
+            Fact::node_identity, Fact::replay_streams, Fact::replay_times};
+  }
+  [[nodiscard]] SniffResult sniff(std::string_view prefix) const override;
+  [[nodiscard]] base::Result<ir::Recording> read(Source& source, const ReadOptions& options) const override;
+};
+
+SniffResult KinetoImporter::sniff(std::string_view prefix) const {
+  if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
+  const std::size_t first = prefix.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return {};
+  const auto has = [prefix](std::string_view text) { return prefix.find(text) != std::string_view::npos; };
+  const SniffResult yes{SniffResult::Match::yes, {}};
+  if (prefix[first] == '[') return has("\"ph\"") ? yes : SniffResult{};
+  if (prefix[first] != '{') return {};
+  // Long property lists can push traceEvents out of the prefix.
+  if (has("\"traceEvents\"") || (has("\"schemaVersion\"") && (has("\"deviceProperties\"") || has("\"distributedInfo\""))) ||
+      (has("\"distributedInfo\"") && has("\"pg_config\"")))
+    return yes;
+  return {};
+}
+
+base::Result<ir::Recording> KinetoImporter::read(Source& source, const ReadOptions& options) const {
+  ir::Recording recording;
+  Collector collector(recording);
+  auto stats = kineto::read_trace(source, options, collector);
+  if (!stats) return std::move(stats).error();
+  if (!stats->has_events_array)
+    return make_error(ErrorCode::malformed,
+                      stats->truncated ? fmt::format("no traceEvents: {}", stats->truncated_reason)
+                                       : std::string("no traceEvents array in the file"),
+                      stats->bytes);
+  CGLINT_TRY(collector.finish(*stats, options));
+  return recording;
+}
+
+}  // namespace
+
+std::unique_ptr<Importer> make_kineto_importer() { return std::make_unique<KinetoImporter>(); }
+
+}  // namespace cglint::import

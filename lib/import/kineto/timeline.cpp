@@ -1,0 +1,516 @@
+#include "import/kineto/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "ir/graph_builder.h"
+
+namespace cglint::import::kineto {
+namespace {
+
+using ir::Fact;
+using ir::NodeKind;
+
+constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
+  hash *= 0xff51afd7ed558ccdULL;
+  return hash ^ (hash >> 33);
+}
+
+std::uint64_t hash_of(const OpShape& s) {
+  std::uint64_t h = mix(static_cast<std::uint64_t>(s.kind), s.name.index());
+  h = mix(h, (std::uint64_t{s.grid.x} << 32) | s.grid.y);
+  h = mix(h, (std::uint64_t{s.grid.z} << 32) | s.block.x);
+  h = mix(h, (std::uint64_t{s.block.y} << 32) | s.block.z);
+  h = mix(h, (std::uint64_t{s.registers} << 32) | s.shared_bytes);
+  return mix(mix(h, s.bytes), static_cast<std::uint32_t>(s.priority));
+}
+
+// One launch: a run of the sorted op list.
+struct Group {
+  std::uint32_t first = 0, count = 0;      // into `order`
+  std::uint32_t launch = kNone;            // launch call, if the trace has it
+  std::uint32_t graph_id = 0;
+  std::int64_t start_ns = 0, end_ns = 0;   // of the operations
+  bool lost_ops = false;
+  bool attached = false;                   // a cut launch, given to the graph that it is a part of
+};
+
+// One graph: the launches that belong together.
+struct GraphGroup {
+  std::vector<std::uint32_t> groups;
+  std::uint32_t reference = 0;             // the launch with most operations
+  std::vector<std::uint32_t> shapes;       // sorted shapes of the reference launch
+};
+
+// Is `part` (sorted) contained in `whole` (sorted), as multisets?
+bool is_part_of(const std::vector<std::uint32_t>& part, const std::vector<std::uint32_t>& whole) {
+  return std::includes(whole.begin(), whole.end(), part.begin(), part.end());
+}
+
+class Builder {
+ public:
+  Builder(Timeline& timeline, ir::Recording& recording) : t_(timeline), recording_(recording) {}
+  base::Result<void> build(const ReadOptions& options);
+
+ private:
+  void group_operations();
+  void group_launches();
+  void attach_cut_launches();
+  [[nodiscard]] std::vector<std::uint32_t> sorted_shapes(const Group& group) const;
+  [[nodiscard]] const TimelineOp& op(const Group& group, std::uint32_t i) const {
+    return t_.ops[order_[group.first + i]];
+  }
+  [[nodiscard]] std::uint64_t node_key(const TimelineOp& op) const {
+    // "graph node id" is graph << 32 | local in some versions, the local number in others.
+    return (op.node_id >> 32) == op.graph_id ? op.node_id & 0xffffffffu : op.node_id;
+  }
+  base::Result<std::unique_ptr<ir::Graph>> build_graph(const GraphGroup& group, std::size_t number);
+  void resolve_arrows();
+
+  Timeline& t_;
+  ir::Recording& recording_;
+  std::vector<std::uint32_t> order_;       // op indices: graph launches first, each by time
+  std::vector<Group> groups_;
+  std::vector<GraphGroup> graphs_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> dependencies_;  // op -> op, from arrows
+  std::uint64_t inferred_launches_ = 0;
+  std::uint64_t launches_without_ops_ = 0;
+  std::uint64_t early_groups_ = 0;
+};
+
+std::vector<std::uint32_t> Builder::sorted_shapes(const Group& group) const {
+  std::vector<std::uint32_t> shapes(group.count);
+  for (std::uint32_t i = 0; i < group.count; ++i) shapes[i] = op(group, i).shape;
+  std::sort(shapes.begin(), shapes.end());
+  return shapes;
+}
+
+void Builder::group_operations() {
+  auto& ops = t_.ops;
+  std::sort(t_.launches.begin(), t_.launches.end(), [](const TimelineLaunch& a, const TimelineLaunch& b) {
+    return a.correlation != b.correlation ? a.correlation < b.correlation : a.start_ns < b.start_ns;
+  });
+  std::sort(t_.lost_correlations.begin(), t_.lost_correlations.end());
+
+  order_.resize(ops.size());
+  for (std::uint32_t i = 0; i < order_.size(); ++i) order_[i] = i;
+  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const TimelineOp& x = ops[a];
+    const TimelineOp& y = ops[b];
+    if (x.correlation != y.correlation) return x.correlation < y.correlation;
+    if (x.start_ns != y.start_ns) return x.start_ns < y.start_ns;
+    return a < b;
+  });
+
+  std::vector<std::uint8_t> launch_used(t_.launches.size(), 0);
+  std::vector<std::uint32_t> loose;
+  const auto add_group = [&](std::uint32_t first, std::uint32_t count, std::uint32_t launch) {
+    Group group;
+    group.first = first;
+    group.count = count;
+    group.launch = launch;
+    group.start_ns = std::numeric_limits<std::int64_t>::max();
+    group.end_ns = std::numeric_limits<std::int64_t>::min();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const TimelineOp& o = ops[order_[first + i]];
+      if (group.graph_id == 0) group.graph_id = o.graph_id;
+      group.start_ns = std::min(group.start_ns, o.start_ns);
+      group.end_ns = std::max(group.end_ns, o.start_ns + o.dur_ns);
+    }
+    const std::uint64_t correlation = ops[order_[first]].correlation;
+    group.lost_ops = std::binary_search(t_.lost_correlations.begin(), t_.lost_correlations.end(), correlation);
+    if (launch != kNone) launch_used[launch] = 1;
+    if (launch == kNone) ++inferred_launches_;
+    groups_.push_back(group);
+  };
+
+  std::uint32_t first = 0;
+  while (first < order_.size()) {
+    const std::uint64_t correlation = ops[order_[first]].correlation;
+    std::uint32_t last = first;
+    bool has_graph_id = false;
+    while (last < order_.size() && ops[order_[last]].correlation == correlation) {
+      has_graph_id = has_graph_id || ops[order_[last]].graph_id != 0;
+      ++last;
+    }
+    const std::uint32_t count = last - first;
+    const auto [begin, end] =
+        std::equal_range(t_.launches.begin(), t_.launches.end(), TimelineLaunch{correlation, 0, 0, -1},
+                         [](const TimelineLaunch& a, const TimelineLaunch& b) { return a.correlation < b.correlation; });
+    if (correlation != 0 && begin != end) {
+      // Usually one call. Merged traces may repeat a correlation: an operation belongs to the last call before it.
+      auto call = begin;
+      std::uint32_t at = first;
+      while (at < last) {
+        while (call + 1 != end && (call + 1)->start_ns <= ops[order_[at]].start_ns) ++call;
+        std::uint32_t stop = at + 1;
+        while (stop < last && (call + 1 == end || (call + 1)->start_ns > ops[order_[stop]].start_ns)) ++stop;
+        add_group(at, stop - at, static_cast<std::uint32_t>(call - t_.launches.begin()));
+        at = stop;
+      }
+    } else if (correlation != 0 && (has_graph_id || (count > 1 && !t_.has_api_rows))) {
+      // The operations name their graph, or the trace has no host rows at all: there, several operations of one call are
+      // a graph launch.
+      add_group(first, count, kNone);
+    } else {
+      if (correlation != 0 && count > 1) ++early_groups_;
+      for (std::uint32_t i = first; i < last; ++i) loose.push_back(order_[i]);
+    }
+    first = last;
+  }
+  for (const std::uint8_t used : launch_used)
+    if (used == 0) ++launches_without_ops_;
+
+  std::sort(loose.begin(), loose.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return ops[a].start_ns != ops[b].start_ns ? ops[a].start_ns < ops[b].start_ns : a < b;
+  });
+  recording_.loose_ops.reserve(loose.size());
+  for (const std::uint32_t i : loose) {
+    const TimelineOp& o = ops[i];
+    const OpShape& shape = t_.shape(o.shape);
+    const Lane& lane = t_.lane(o.lane);
+    recording_.loose_ops.push_back(
+        {shape.name, o.start_ns, o.start_ns + o.dur_ns, lane.stream, o.correlation, lane.device, shape.kind});
+  }
+  // By time of the launch call where it is known, else of the first operation.
+  std::sort(groups_.begin(), groups_.end(), [this](const Group& a, const Group& b) {
+    const std::int64_t x = a.launch != kNone ? t_.launches[a.launch].start_ns : a.start_ns;
+    const std::int64_t y = b.launch != kNone ? t_.launches[b.launch].start_ns : b.start_ns;
+    return x != y ? x < y : a.first < b.first;
+  });
+}
+
+void Builder::group_launches() {
+  std::map<std::pair<std::int64_t, std::uint32_t>, std::uint32_t> by_id;
+  std::unordered_multimap<std::uint64_t, std::uint32_t> by_shapes;
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    if (group.graph_id != 0) {
+      const std::int64_t pid = group.launch != kNone ? t_.launches[group.launch].pid : -1;
+      const auto [it, inserted] = by_id.try_emplace({pid, group.graph_id}, static_cast<std::uint32_t>(graphs_.size()));
+      if (inserted) {
+        graphs_.emplace_back();
+        graphs_.back().reference = g;
+      }
+      GraphGroup& graph = graphs_[it->second];
+      graph.groups.push_back(g);
+      if (groups_[graph.reference].count < group.count) graph.reference = g;
+      continue;
+    }
+    std::vector<std::uint32_t> shapes = sorted_shapes(group);
+    std::uint64_t hash = shapes.size();
+    for (const std::uint32_t shape : shapes) hash = mix(hash, shape);
+    std::uint32_t found = kNone;
+    const auto [begin, end] = by_shapes.equal_range(hash);
+    for (auto it = begin; it != end && found == kNone; ++it)
+      if (graphs_[it->second].shapes == shapes) found = it->second;
+    if (found == kNone) {
+      found = static_cast<std::uint32_t>(graphs_.size());
+      graphs_.emplace_back();
+      graphs_.back().reference = g;
+      graphs_.back().shapes = std::move(shapes);
+      by_shapes.emplace(hash, found);
+    }
+    graphs_[found].groups.push_back(g);
+  }
+}
+
+// The first and the last launch of each device may be cut by the edge of the trace. Such a launch looks like a graph of
+// its own; if its operations are a part of exactly one other graph's, it is taken for a launch of that graph.
+void Builder::attach_cut_launches() {
+  if (groups_.empty()) return;
+  std::set<std::uint32_t> at_edge;
+  std::map<std::int32_t, std::pair<std::uint32_t, std::uint32_t>> per_device;  // device -> first, last by op time
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    const std::int32_t device = t_.lane(op(groups_[g], 0).lane).device;
+    const auto [it, inserted] = per_device.try_emplace(device, g, g);
+    if (inserted) continue;
+    if (groups_[g].start_ns < groups_[it->second.first].start_ns) it->second.first = g;
+    if (groups_[g].end_ns > groups_[it->second.second].end_ns) it->second.second = g;
+  }
+  for (const auto& [device, edge] : per_device) at_edge.insert({edge.first, edge.second});
+  for (std::uint32_t small = 0; small < graphs_.size(); ++small) {
+    GraphGroup& part = graphs_[small];
+    if (part.shapes.empty() || part.groups.size() != 1) continue;
+    const std::uint32_t g = part.groups.front();
+    if (!at_edge.contains(g) && !groups_[g].lost_ops) continue;
+    std::uint32_t whole = kNone;
+    bool ambiguous = false;
+    for (std::uint32_t other = 0; other < graphs_.size(); ++other) {
+      if (other == small || graphs_[other].groups.empty() || graphs_[other].shapes.size() <= part.shapes.size()) continue;
+      if (!is_part_of(part.shapes, graphs_[other].shapes)) continue;
+      ambiguous = ambiguous || whole != kNone;
+      whole = other;
+    }
+    if (whole == kNone || ambiguous) continue;
+    groups_[g].attached = true;
+    graphs_[whole].groups.push_back(g);
+    part.groups.clear();
+  }
+  std::erase_if(graphs_, [](const GraphGroup& graph) { return graph.groups.empty(); });
+  for (GraphGroup& graph : graphs_) std::sort(graph.groups.begin(), graph.groups.end());
+}
+
+// Arrows bind to the operation of their row that contains their time.
+void Builder::resolve_arrows() {
+  if (t_.arrows.empty()) return;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::uint32_t>> rows;
+  for (std::uint32_t i = 0; i < t_.ops.size(); ++i) {
+    const Lane& lane = t_.lane(t_.ops[i].lane);
+    rows[{lane.pid, lane.tid}].push_back(i);
+  }
+  for (auto& [key, row] : rows)
+    std::sort(row.begin(), row.end(),
+              [&](std::uint32_t a, std::uint32_t b) { return t_.ops[a].start_ns < t_.ops[b].start_ns; });
+  const auto find = [&](const TimelineArrow& arrow) -> std::uint32_t {
+    const auto it = rows.find({arrow.pid, arrow.tid});
+    if (it == rows.end()) return kNone;
+    const auto& row = it->second;
+    auto at = std::upper_bound(row.begin(), row.end(), arrow.ts_ns, [&](std::int64_t ts, std::uint32_t i) {
+      return ts < t_.ops[i].start_ns;
+    });
+    if (at == row.begin()) return kNone;
+    // An operation that starts exactly where the arrow stands wins over one that only ends there.
+    --at;
+    const TimelineOp& o = t_.ops[*at];
+    return arrow.ts_ns <= o.start_ns + o.dur_ns ? *at : kNone;
+  };
+  std::stable_sort(t_.arrows.begin(), t_.arrows.end(), [](const TimelineArrow& a, const TimelineArrow& b) {
+    return a.id != b.id ? a.id < b.id : a.is_start > b.is_start;
+  });
+  std::uint64_t unbound = 0;
+  std::size_t i = 0;
+  while (i < t_.arrows.size()) {
+    std::size_t end = i;
+    while (end < t_.arrows.size() && t_.arrows[end].id == t_.arrows[i].id) ++end;
+    const std::uint32_t from = t_.arrows[i].is_start ? find(t_.arrows[i]) : kNone;
+    for (std::size_t k = i; k < end; ++k) {
+      if (t_.arrows[k].is_start) continue;
+      const std::uint32_t to = find(t_.arrows[k]);
+      if (from == kNone || to == kNone || from == to) {
+        ++unbound;
+      } else {
+        dependencies_.emplace_back(from, to);
+      }
+    }
+    i = end;
+  }
+  std::sort(dependencies_.begin(), dependencies_.end());
+  if (unbound != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "dependency arrows that bind to no operation", unbound,
+                        ~std::uint64_t{0}, {Fact::edges});
+}
+
+base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& graph_group, std::size_t number) {
+  ir::GraphBuilder builder;
+  ir::Graph& graph = builder.graph();
+  const Group& reference = groups_[graph_group.reference];
+
+  bool has_ids = true, has_config = true, has_names = true, any_kernel = false;
+  for (const std::uint32_t g : graph_group.groups)
+    for (std::uint32_t i = 0; i < groups_[g].count; ++i) has_ids = has_ids && op(groups_[g], i).node_id != 0;
+
+  std::unordered_map<std::uint64_t, ir::NodeId> node_by_id;
+  std::unordered_map<std::uint32_t, std::vector<ir::NodeId>> nodes_by_shape;
+  std::uint64_t changed_params = 0;
+  std::vector<std::uint32_t> shape_of_node;
+  const auto add_node = [&](const TimelineOp& o) {
+    const OpShape& shape = t_.shape(o.shape);
+    ir::NodeId id;
+    if (shape.kind == NodeKind::kernel) {
+      any_kernel = true;
+      ir::KernelNode kernel;
+      kernel.function = recording_.intern_function(recording_.text(shape.name));
+      kernel.grid = shape.grid;
+      kernel.block = shape.block;
+      kernel.registers_per_thread = shape.registers;
+      // The trace gives static and dynamic shared memory as one number.
+      kernel.dynamic_shared_bytes = shape.shared_bytes;
+      kernel.priority = shape.priority;
+      has_config = has_config && shape.grid.x != 0 && shape.block.x != 0;
+      has_names = has_names && shape.name != ir::kEmptyString;
+      id = builder.add_kernel(shape.name, kernel);
+    } else if (shape.kind == NodeKind::memcpy) {
+      ir::MemcpyNode copy;
+      copy.width_bytes = shape.bytes;
+      id = builder.add_memcpy(shape.name, copy);
+    } else {
+      ir::MemsetNode fill;
+      fill.width = shape.bytes;
+      id = builder.add_memset(shape.name, fill);
+    }
+    const std::int32_t device = t_.lane(o.lane).device;
+    if (device >= 0 && device <= std::numeric_limits<std::int16_t>::max())
+      builder.set_device(id, static_cast<std::int16_t>(device));
+    shape_of_node.push_back(o.shape);
+    return id;
+  };
+  for (std::uint32_t i = 0; i < reference.count; ++i) {
+    const TimelineOp& o = op(reference, i);
+    if (has_ids) {
+      const auto [it, inserted] = node_by_id.try_emplace(node_key(o));
+      if (!inserted) continue;  // the body of a loop runs several times
+      it->second = add_node(o);
+      builder.set_source_id(it->second, o.node_id);
+    } else {
+      nodes_by_shape[o.shape].push_back(add_node(o));
+    }
+  }
+
+  // Replays. Operations that the reference launch lacks become nodes if they have an id.
+  std::unordered_map<std::uint32_t, ir::NodeId> node_of_op;
+  std::unordered_map<std::uint32_t, std::uint32_t> seen;
+  std::uint64_t unmatched = 0, incomplete = 0;
+  for (const std::uint32_t g : graph_group.groups) {
+    const Group& group = groups_[g];
+    ir::Replay replay;
+    replay.ops.first = static_cast<std::uint32_t>(graph.replay_ops.size());
+    replay.ops.count = group.count;
+    replay.correlation = op(group, 0).correlation;
+    if (group.launch != kNone) {
+      const TimelineLaunch& launch = t_.launches[group.launch];
+      replay.host_start_ns = launch.start_ns;
+      replay.host_end_ns = launch.start_ns + launch.dur_ns;
+    }
+    seen.clear();
+    for (std::uint32_t i = 0; i < group.count; ++i) {
+      const std::uint32_t op_index = order_[group.first + i];
+      const TimelineOp& o = t_.ops[op_index];
+      const Lane& lane = t_.lane(o.lane);
+      ir::ReplayOp replay_op;
+      replay_op.start_ns = o.start_ns;
+      replay_op.end_ns = o.start_ns + o.dur_ns;
+      replay_op.stream = lane.stream;
+      replay_op.device = lane.device;
+      replay_op.kind = t_.shape(o.shape).kind;
+      if (has_ids) {
+        const auto [it, inserted] = node_by_id.try_emplace(node_key(o));
+        if (inserted) {
+          it->second = add_node(o);
+          builder.set_source_id(it->second, o.node_id);
+        }
+        replay_op.node = it->second;
+        if (shape_of_node[it->second.index()] != o.shape) ++changed_params;
+      } else {
+        const auto it = nodes_by_shape.find(o.shape);
+        const std::uint32_t nth = seen[o.shape]++;
+        if (it != nodes_by_shape.end() && nth < it->second.size()) {
+          replay_op.node = it->second[nth];
+        } else {
+          ++unmatched;
+        }
+      }
+      if (!dependencies_.empty() && replay_op.node.is_valid()) node_of_op.emplace(op_index, replay_op.node);
+      graph.replay_ops.push_back(replay_op);
+    }
+    replay.complete = !group.lost_ops && !t_.lost_anywhere && group.count >= reference.count;
+    if (!replay.complete) ++incomplete;
+    graph.replays.push_back(replay);
+  }
+
+  // Edges, where arrows draw them.
+  bool has_edges = false;
+  for (const auto& [from, to] : dependencies_) {
+    const auto a = node_of_op.find(from);
+    const auto b = node_of_op.find(to);
+    if (a == node_of_op.end() || b == node_of_op.end() || a->second == b->second) continue;
+    builder.add_edge(a->second, b->second);
+    has_edges = true;
+  }
+
+  graph.info.process = ir::ProcessId(0);
+  graph.info.source_id = reference.graph_id;
+  graph.info.name = recording_.intern(reference.graph_id != 0 ? fmt::format("graph {}", reference.graph_id)
+                                                              : fmt::format("traced graph {}", number + 1));
+  graph.info.instantiated = true;
+  graph.facts = {Fact::nodes, Fact::replay_streams, Fact::replay_times};
+  if (any_kernel && has_names) graph.facts.insert(Fact::kernel_names);
+  if (any_kernel && has_config) graph.facts.insert(Fact::launch_config);
+  if (has_ids) graph.facts.insert(Fact::node_identity);
+  if (has_edges) graph.facts.insert(Fact::edges);
+  const auto spoil = [&](Fact fact, std::string_view reason) {
+    if (!graph.facts.contains(fact)) return;
+    graph.facts.erase(fact);
+    graph.spoiled.push_back({fact, recording_.intern(reason)});
+  };
+  if (t_.is_amd)
+    spoil(Fact::replay_streams, "ROCm traces report one stream for every operation of a graph launch");
+  if (t_.streams_rewritten)
+    spoil(Fact::replay_streams,
+          "the trace was rewritten by torch.cuda._annotate_cuda_graph_trace, which replaces stream ids");
+  if (unmatched != 0)
+    recording_.add_loss(ir::Loss::Severity::info, "operations of a launch that the graph's fullest launch does not have",
+                        unmatched);
+  if (changed_params != 0)
+    recording_.add_loss(ir::Loss::Severity::info,
+                        "operations whose kernel or size differs between launches of one graph (updated in place)",
+                        changed_params);
+  if (incomplete != 0)
+    recording_.add_loss(ir::Loss::Severity::info,
+                        "graph launches with fewer operations than others of the same graph: incomplete", incomplete);
+  return builder.finish();
+}
+
+base::Result<void> Builder::build(const ReadOptions& options) {
+  group_operations();
+  group_launches();
+  attach_cut_launches();
+  resolve_arrows();
+  if (inferred_launches_ != 0)
+    recording_.add_loss(ir::Loss::Severity::info,
+                        "graph launches whose launch call is not in the trace; found by their shared correlation id",
+                        inferred_launches_);
+  if (early_groups_ != 0)
+    recording_.add_loss(ir::Loss::Severity::info,
+                        "groups of operations whose call is not in the trace (perhaps graphs launched before it began): "
+                        "counted as loose operations",
+                        early_groups_);
+  if (launches_without_ops_ != 0)
+    recording_.add_loss(ir::Loss::Severity::info, "graph launch calls without GPU operations in the trace",
+                        launches_without_ops_);
+  std::vector<ir::GraphId> ids;
+  for (std::size_t i = 0; i < graphs_.size(); ++i) {
+    auto graph = build_graph(graphs_[i], i);
+    if (!graph) return std::move(graph).error();
+    const ir::GraphId id = recording_.graphs.push_back(*std::move(graph));
+    if (options.on_graph) {
+      options.on_graph(recording_, id);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint32_t Timeline::intern_shape(const OpShape& shape) {
+  const std::uint64_t hash = hash_of(shape);
+  const auto [begin, end] = shape_by_hash_.equal_range(hash);
+  for (auto it = begin; it != end; ++it)
+    if (shapes_[it->second] == shape) return it->second;
+  const auto id = static_cast<std::uint32_t>(shapes_.size());
+  shapes_.push_back(shape);
+  shape_by_hash_.emplace(hash, id);
+  return id;
+}
+
+std::uint32_t Timeline::intern_lane(const Lane& lane) {
+  // Few lanes, and events of one lane come in runs: look from the newest.
+  for (std::size_t i = lanes_.size(); i-- > 0;)
+    if (lanes_[i] == lane) return static_cast<std::uint32_t>(i);
+  lanes_.push_back(lane);
+  return static_cast<std::uint32_t>(lanes_.size() - 1);
+}
+
+base::Result<void> Timeline::build_graphs(const ReadOptions& options) {
+  Builder builder(*this, recording_);
+  return builder.build(options);
+}
+
+}  // namespace cglint::import::kineto

@@ -1,0 +1,71 @@
+// The events of a Kineto trace that cglint uses, as they come out of the file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace cglint::import::kineto {
+
+// A kernel, copy or fill on the GPU. Views live until the sink returns.
+struct GpuEvent {
+  ir::NodeKind kind = ir::NodeKind::kernel;
+  std::string_view name;
+  std::int64_t start_ns = 0, dur_ns = 0;
+  std::int64_t pid = -1;               // of the row: usually the device
+  std::int64_t tid = -1;               // of the row: usually the stream; -1 when it is text
+  std::int32_t device = -1;            // -1: not given
+  std::uint64_t stream = 0;            // original_stream where there is one
+  std::uint64_t correlation = 0;       // 0: not given
+  std::uint64_t graph_id = 0;          // 0: not from a graph, or not given
+  std::uint64_t graph_node_id = 0;
+  ir::Dim3 grid{0, 0, 0}, block{0, 0, 0};
+  std::uint32_t registers = 0;
+  std::uint64_t shared_bytes = 0;
+  std::uint64_t bytes = 0;
+  std::int32_t priority = 0;
+  bool has_stream = false;
+  bool has_priority = false;
+  bool annotated = false;              // carries a name that torch's trace annotation put there, and no original stream
+  std::uint64_t offset = 0;            // byte offset of the event in the file
+};
+
+// A call of the runtime or driver API. Only graph launches carry times.
+struct ApiEvent {
+  bool is_graph_launch = false;
+  bool is_hip = false;
+  std::int64_t start_ns = 0, dur_ns = 0;
+  std::int64_t pid = -1;
+  std::uint64_t correlation = 0;
+};
+
+// One end of a dependency arrow (flow events with ids of 1 << 40 and above).
+struct FlowEvent {
+  bool is_start = false;
+  std::uint64_t id = 0;
+  std::int64_t pid = -1, tid = -1;
+  std::int64_t ts_ns = 0;
+};
+
+// An event that could not be read.
+struct LostEvent {
+  std::uint64_t offset = 0;
+  bool may_be_gpu = true;              // the lost text does not say that it is a host event
+  std::uint64_t correlation = 0;       // if the lost text still shows it
+};
+
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void on_gpu(const GpuEvent& event) = 0;
+  virtual void on_api(const ApiEvent& event) = 0;
+  virtual void on_flow(const FlowEvent& event) = 0;
+  virtual void on_profiler(std::string_view name) = 0;   // name of a "Trace" row: "PyTorch Profiler (0)"
+  virtual void on_lost(const LostEvent& event) = 0;
+  // A top-level property other than traceEvents, as JSON text.
+  virtual void on_property(std::string_view key, std::string_view json) = 0;
+};
+
+}  // namespace cglint::import::kineto
