@@ -51,7 +51,7 @@ class RegionFinder {
       : graph_(graph), order_(order), tree_(graph, order), branch_(graph.node_count(), kNoBranch) {}
 
   std::vector<ForkJoinRegion> run() {
-    std::size_t budget = std::max<std::size_t>(graph_.node_count(), 1024) * kMaxListedNodesPerNode;
+    std::size_t budget = std::max(graph_.node_count() * kMaxListedNodesPerNode, kMinListedNodes);
     std::vector<ForkJoinRegion> regions;
     // Inner regions first, so that the limit hits the outer ones.
     for (std::uint32_t position = tree_.exit(); position-- > 0;) {

@@ -33,9 +33,10 @@ struct ForkJoinRegion {
 };
 
 // The region of the roots first, then by fork id. Many regions without a join (a chain from which dead ends branch off),
-// or regions nested thousands deep, would make lists of quadratic length: after kMaxListedNodesPerNode x node_count()
-// listed nodes the outer regions are truncated.
-inline constexpr std::size_t kMaxListedNodesPerNode = 64;
+// or regions nested thousands deep, would make lists of quadratic length: after kMinListedNodes nodes, or
+// kMaxListedNodesPerNode x node_count() if that is more, the regions not yet listed (the outer ones) are truncated.
+inline constexpr std::size_t kMaxListedNodesPerNode = 16;
+inline constexpr std::size_t kMinListedNodes = 1'000'000;
 std::vector<ForkJoinRegion> find_fork_join_regions(const ir::Graph& graph, const TopologicalOrder& order);
 
 }  // namespace cglint::analysis

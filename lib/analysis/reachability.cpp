@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 namespace cglint::analysis {
 
@@ -36,7 +37,10 @@ namespace cglint::analysis {
 // that arc passes C(w(b)) on as well. starts_after is the same machinery with one moment per node and carrying arcs.
 class ReachabilityBuilder {
  public:
-  ReachabilityBuilder(const ir::Graph& graph, const TopologicalOrder& order) : graph_(graph), order_(order) {}
+  using Storage = Reachability::Storage;
+
+  ReachabilityBuilder(const ir::Graph& graph, const TopologicalOrder& order, std::optional<Storage> storage)
+      : graph_(graph), order_(order), wanted_(storage) {}
 
   Reachability starts_after() {
     const std::size_t n = graph_.node_count();
@@ -112,27 +116,33 @@ class ReachabilityBuilder {
   Reachability build() {
     r_.arc_first_.push_back(static_cast<std::uint32_t>(r_.arcs_.size()));
     CGLINT_CHECK(node_of_.size() < (std::uint32_t{1} << 31));
-    const std::size_t n = graph_.node_count();
     const std::size_t bit_words = triangle_words();
     const std::size_t bit_bytes = bit_words * sizeof(std::uint64_t);
-    const std::size_t chain_limit = bit_bytes <= Reachability::kMaxBytes ? std::max<std::size_t>(bit_bytes, 4096)
-                                                                         : Reachability::kMaxBytes;
     is_implied_.assign(graph_.edge_count(), 0);
-    if (n == 0 || build_chains(chain_limit / sizeof(std::uint32_t))) {
-      r_.storage_ = Reachability::Storage::chains;
-    } else if (bit_bytes <= Reachability::kMaxBytes) {
-      r_.storage_ = Reachability::Storage::bits;
-      build_bits(bit_words);
+    if (wanted_) {
+      r_.storage_ = *wanted_;
+      if (r_.storage_ == Storage::chains) build_chains(~std::size_t{0});
     } else {
-      r_.storage_ = Reachability::Storage::search;
+      const std::size_t limit = std::min(std::max<std::size_t>(bit_bytes, 4096), Reachability::kMaxBytes);
+      r_.storage_ = build_chains(limit / sizeof(std::uint32_t)) ? Storage::chains
+                    : bit_bytes <= Reachability::kMaxBytes      ? Storage::bits
+                                                                : Storage::search;
+    }
+    if (r_.storage_ == Storage::bits) build_bits(bit_words);
+    if (r_.storage_ == Storage::search) {
       build_labels();
       return std::move(r_);
     }
     for (const ir::EdgeId edge : graph_.edges())
       if (is_implied_[edge.index()] != 0) r_.implied_.push_back(edge);
-    r_.arc_first_ = {};
-    r_.arcs_ = {};
+    release(r_.arc_first_);
+    release(r_.arcs_);
     return std::move(r_);
+  }
+
+  template <typename T>
+  static void release(std::vector<T>& v) {
+    std::vector<T>().swap(v);
   }
 
   std::span<const std::uint32_t> arcs_into(std::uint32_t moment) const {
@@ -155,10 +165,10 @@ class ReachabilityBuilder {
       const std::size_t chains = length.size();
       r_.row_first_.push_back(r_.cells_.size());
       if (r_.cells_.size() + chains > max_cells) {
-        r_.row_first_ = {};
-        r_.cells_ = {};
-        r_.chain_ = {};
-        r_.position_ = {};
+        release(r_.row_first_);
+        release(r_.cells_);
+        release(r_.chain_);
+        release(r_.position_);
         std::fill(is_implied_.begin(), is_implied_.end(), std::uint8_t{0});
         return false;
       }
@@ -294,6 +304,7 @@ class ReachabilityBuilder {
  private:
   const ir::Graph& graph_;
   const TopologicalOrder& order_;
+  std::optional<Storage> wanted_;
   Reachability r_;
   std::vector<ir::NodeId> node_of_;  // per moment: the node whose target it is, or invalid
   std::vector<std::uint8_t> is_implied_;
@@ -348,13 +359,14 @@ std::size_t Reachability::memory_bytes() const {
          bytes(label_high_);
 }
 
-Reachability starts_after(const ir::Graph& graph, const TopologicalOrder& order) {
-  return ReachabilityBuilder(graph, order).starts_after();
+Reachability starts_after(const ir::Graph& graph, const TopologicalOrder& order,
+                          std::optional<Reachability::Storage> storage) {
+  return ReachabilityBuilder(graph, order, storage).starts_after();
 }
 
-Reachability memory_ordered_after(const ir::Recording& recording, const ir::Graph& graph,
-                                  const TopologicalOrder& order) {
-  return ReachabilityBuilder(graph, order).memory_ordered_after(recording);
+Reachability memory_ordered_after(const ir::Recording& recording, const ir::Graph& graph, const TopologicalOrder& order,
+                                  std::optional<Reachability::Storage> storage) {
+  return ReachabilityBuilder(graph, order, storage).memory_ordered_after(recording);
 }
 
 std::vector<ir::EdgeId> transitively_implied_edges(const ir::Graph& graph, const TopologicalOrder& order,

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "analysis/topology.h"
@@ -61,9 +62,12 @@ class Reachability {
   bool assumed_ = false;
 };
 
-Reachability starts_after(const ir::Graph& graph, const TopologicalOrder& order);
+// `storage` overrides the choice by size (tests, benchmarks).
+Reachability starts_after(const ir::Graph& graph, const TopologicalOrder& order,
+                          std::optional<Reachability::Storage> storage = std::nullopt);
 // Programmatic edges of kernels whose image is unknown are taken to order memory (and `assumed` is set).
-Reachability memory_ordered_after(const ir::Recording& recording, const ir::Graph& graph, const TopologicalOrder& order);
+Reachability memory_ordered_after(const ir::Recording& recording, const ir::Graph& graph, const TopologicalOrder& order,
+                                  std::optional<Reachability::Storage> storage = std::nullopt);
 
 // Edges u -> w that the rest of the graph already implies in the sense of `reach` (ids ascending). For starts_after: a
 // longer path u -> ... -> w. For memory_ordered_after: u is known complete before w starts, without this edge. The set
