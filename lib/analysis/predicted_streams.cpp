@@ -1,11 +1,53 @@
 #include "analysis/predicted_streams.h"
 
-namespace cglint::analysis {
+#include <fmt/format.h>
 
-PredictedStreams predict_streams(const ir::Recording&, const ir::Graph& graph) {
+#include "analysis/stream_graph.h"
+
+namespace cglint::analysis {
+namespace {
+
+void add_note(std::string& note, std::string_view text) {
+  if (!note.empty()) note += "; ";
+  note += text;
+}
+
+}  // namespace
+
+PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph& graph) {
   PredictedStreams result;
   result.stream.assign(graph.node_count(), -1);
-  result.note = "this build has no stream model";
+  if (!graph.facts.contains_all({ir::Fact::nodes, ir::Fact::edges, ir::Fact::creation_order})) {
+    result.note = "a prediction needs the nodes, their dependency edges and their creation order";
+    return result;
+  }
+  const StreamGraphColumns columns = stream_graph(graph);
+  const std::uint32_t driver = driver_major(recording, graph);
+  const StreamPrediction prediction = predict_streams(columns.view(), driver);
+  if (!prediction.valid) {
+    result.note = "the dependency edges form a cycle";
+    return result;
+  }
+  for (const StreamNodeKind kind : prediction.weak_kinds) {
+    add_note(result.note,
+             fmt::format("{} nodes are not covered well by the stream model", stream_node_kind_name(kind)));
+  }
+  result.confidence = prediction.confidence;
+  if (prediction.confidence == 0) return result;
+  if (driver == 0) {
+    add_note(result.note, fmt::format("driver unknown; the stream model was measured on {}", kModel580.name));
+  } else if (!prediction.driver_tested) {
+    add_note(result.note,
+             fmt::format("driver {} untested; the stream model was measured on {}", driver, kModel580.name));
+  }
+  if (columns.assumed_copies > 0) {
+    add_note(result.note,
+             fmt::format("{} {} of unknown direction taken as copies on the device", columns.assumed_copies,
+                         columns.assumed_copies == 1 ? "copy" : "copies"));
+  }
+  result.available = true;
+  result.count = prediction.count;
+  for (const ir::NodeId node : graph.nodes()) result.stream[node] = prediction.nodes[node.index()].stream;
   return result;
 }
 
