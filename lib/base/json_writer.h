@@ -1,7 +1,8 @@
-// A streaming JSON writer over a std::string: no tree, no exceptions of its own, no dependency but the standard library,
-// so that a library injected into somebody's process can use it too. Integers are written exactly (64 bits), doubles as
-// the shortest text that reads back to the same bits, and strings always come out as valid UTF-8: control characters
-// (C0, DEL and C1) are escaped, bytes that are not UTF-8 become U+FFFD and are counted.
+// A streaming JSON writer over a std::string: no tree, no exceptions of its own, no dependency but the
+// standard library, so that a library injected into somebody's process can use it too. Integers are written
+// exactly (64 bits), doubles as the shortest text that reads back to the same bits, and strings always come
+// out as valid UTF-8: control characters (C0, DEL and C1) are escaped, bytes that are not UTF-8 become U+FFFD
+// and are counted.
 //
 // The caller opens and closes objects and arrays in the right order; commas are the writer's business.
 #pragma once
@@ -66,8 +67,8 @@ class JsonWriter {
     *out_ += "null";
     need_comma_ = true;
   }
-  // "0x1f": lower case, no leading zeros. For addresses, handles and hashes, which do not fit the 53 bits that many
-  // JSON readers keep.
+  // "0x1f": lower case, no leading zeros. For addresses, handles and hashes, which do not fit the 53 bits
+  // that many JSON readers keep.
   void hex(std::uint64_t value) {
     separate();
     std::array<char, 20> buffer;
@@ -134,8 +135,8 @@ class JsonWriter {
     out_->append(text.data(), text.size());
   }
 
-  // Length of the well-formed UTF-8 sequence (Unicode 15, table 3-7) at the start of `text`, or 0; on 0, `skip` is the
-  // number of bytes that one U+FFFD stands for (the maximal subpart).
+  // Length of the well-formed UTF-8 sequence (Unicode 15, table 3-7) at the start of `text`, or 0; on 0,
+  // `skip` is the number of bytes that one U+FFFD stands for (the maximal subpart).
   static std::size_t sequence_length(std::string_view text, std::size_t& skip) {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
     const unsigned char lead = byte(0);
@@ -192,12 +193,24 @@ class JsonWriter {
       }
       out_->append(text.data() + plain, i - plain);
       switch (byte) {
-        case '"': *out_ += "\\\""; break;
-        case '\\': *out_ += "\\\\"; break;
-        case '\n': *out_ += "\\n"; break;
-        case '\r': *out_ += "\\r"; break;
-        case '\t': *out_ += "\\t"; break;
-        default: append_escape(byte); break;
+        case '"':
+          *out_ += "\\\"";
+          break;
+        case '\\':
+          *out_ += "\\\\";
+          break;
+        case '\n':
+          *out_ += "\\n";
+          break;
+        case '\r':
+          *out_ += "\\r";
+          break;
+        case '\t':
+          *out_ += "\\t";
+          break;
+        default:
+          append_escape(byte);
+          break;
       }
       plain = ++i;
     }

@@ -35,74 +35,106 @@ constexpr std::uint32_t kNoIndex = ~std::uint32_t{0};
 
 std::string_view memory_kind_name(ir::MemoryKind kind) {
   switch (kind) {
-    case ir::MemoryKind::unknown: return "unknown";
-    case ir::MemoryKind::host_pageable: return "host_pageable";
-    case ir::MemoryKind::host_pinned: return "host_pinned";
-    case ir::MemoryKind::device: return "device";
-    case ir::MemoryKind::array: return "array";
-    case ir::MemoryKind::managed: return "managed";
+    case ir::MemoryKind::unknown:
+      return "unknown";
+    case ir::MemoryKind::host_pageable:
+      return "host_pageable";
+    case ir::MemoryKind::host_pinned:
+      return "host_pinned";
+    case ir::MemoryKind::device:
+      return "device";
+    case ir::MemoryKind::array:
+      return "array";
+    case ir::MemoryKind::managed:
+      return "managed";
   }
   return "unknown";
 }
 
 std::string_view param_type_name(ir::ParamWord::Type type) {
   switch (type) {
-    case ir::ParamWord::Type::unknown: return "unknown";
-    case ir::ParamWord::Type::pointer: return "pointer";
-    case ir::ParamWord::Type::const_pointer: return "const_pointer";
-    case ir::ParamWord::Type::scalar: return "scalar";
+    case ir::ParamWord::Type::unknown:
+      return "unknown";
+    case ir::ParamWord::Type::pointer:
+      return "pointer";
+    case ir::ParamWord::Type::const_pointer:
+      return "const_pointer";
+    case ir::ParamWord::Type::scalar:
+      return "scalar";
   }
   return "unknown";
 }
 
 std::string_view allocation_kind_name(ir::Allocation::Kind kind) {
   switch (kind) {
-    case ir::Allocation::Kind::unknown: return "unknown";
-    case ir::Allocation::Kind::device: return "device";
-    case ir::Allocation::Kind::async: return "async";
-    case ir::Allocation::Kind::pool: return "pool";
-    case ir::Allocation::Kind::vmm: return "vmm";
-    case ir::Allocation::Kind::host_registered: return "host_registered";
-    case ir::Allocation::Kind::managed: return "managed";
-    case ir::Allocation::Kind::graph_node: return "graph_node";
+    case ir::Allocation::Kind::unknown:
+      return "unknown";
+    case ir::Allocation::Kind::device:
+      return "device";
+    case ir::Allocation::Kind::async:
+      return "async";
+    case ir::Allocation::Kind::pool:
+      return "pool";
+    case ir::Allocation::Kind::vmm:
+      return "vmm";
+    case ir::Allocation::Kind::host_registered:
+      return "host_registered";
+    case ir::Allocation::Kind::managed:
+      return "managed";
+    case ir::Allocation::Kind::graph_node:
+      return "graph_node";
   }
   return "unknown";
 }
 
 std::string_view block_state_name(ir::AllocatorBlock::State state) {
   switch (state) {
-    case ir::AllocatorBlock::State::active: return "active";
-    case ir::AllocatorBlock::State::pending_free: return "pending_free";
-    case ir::AllocatorBlock::State::free: return "free";
+    case ir::AllocatorBlock::State::active:
+      return "active";
+    case ir::AllocatorBlock::State::pending_free:
+      return "pending_free";
+    case ir::AllocatorBlock::State::free:
+      return "free";
   }
   return "active";
 }
 
 std::string_view capture_mode_name(ir::CaptureMode mode) {
   switch (mode) {
-    case ir::CaptureMode::unknown: return "unknown";
-    case ir::CaptureMode::global: return "global";
-    case ir::CaptureMode::thread_local_: return "thread_local";
-    case ir::CaptureMode::relaxed: return "relaxed";
+    case ir::CaptureMode::unknown:
+      return "unknown";
+    case ir::CaptureMode::global:
+      return "global";
+    case ir::CaptureMode::thread_local_:
+      return "thread_local";
+    case ir::CaptureMode::relaxed:
+      return "relaxed";
   }
   return "unknown";
 }
 
 std::string_view capture_status_name(ir::CaptureStatus status) {
   switch (status) {
-    case ir::CaptureStatus::unknown: return "unknown";
-    case ir::CaptureStatus::ok: return "ok";
-    case ir::CaptureStatus::invalidated: return "invalidated";
-    case ir::CaptureStatus::failed: return "failed";
+    case ir::CaptureStatus::unknown:
+      return "unknown";
+    case ir::CaptureStatus::ok:
+      return "ok";
+    case ir::CaptureStatus::invalidated:
+      return "invalidated";
+    case ir::CaptureStatus::failed:
+      return "failed";
   }
   return "unknown";
 }
 
 std::string_view severity_name(ir::Loss::Severity severity) {
   switch (severity) {
-    case ir::Loss::Severity::info: return "info";
-    case ir::Loss::Severity::data_loss: return "data_loss";
-    case ir::Loss::Severity::error: return "error";
+    case ir::Loss::Severity::info:
+      return "info";
+    case ir::Loss::Severity::data_loss:
+      return "data_loss";
+    case ir::Loss::Severity::error:
+      return "error";
   }
   return "error";
 }
@@ -157,7 +189,8 @@ class LocalTable {
   std::vector<IdType> ids_;
 };
 
-// The value that most entries of a column have, if any has a majority (Boyer-Moore; else some value, which is as good).
+// The value that most entries of a column have, if any has a majority (Boyer-Moore; else some value, which is
+// as good).
 template <typename T>
 std::optional<T> majority(const base::IdVector<NodeId, T>& column) {
   std::optional<T> candidate;
@@ -251,7 +284,7 @@ class CaptureWriter::Impl {
     ContentHash hash;
   };
   struct LaunchKey {
-    ir::KernelNode kernel;             // params.first: any node's words that have the layout
+    ir::KernelNode kernel;  // params.first: any node's words that have the layout
     const Graph* graph = nullptr;
   };
 
@@ -324,7 +357,8 @@ class CaptureWriter::Impl {
       if (const Graph* const body = find(recording, next)) append_bodies(*body, pending);
     }
   }
-  const Written* find_equal(const Recording& recording, const Graph& graph, GraphId id, const ContentHash& hash) const;
+  const Written* find_equal(const Recording& recording, const Graph& graph, GraphId id,
+                            const ContentHash& hash) const;
 
   std::unique_ptr<Sink> sink_;
   CaptureWriterOptions options_;
@@ -335,15 +369,16 @@ class CaptureWriter::Impl {
 
   std::uint32_t next_number_ = 0;
   std::size_t processes_written_ = 0;
-  std::vector<std::uint64_t> allocation_digests_;        // of what was written, by id
-  std::unordered_map<GraphId, std::uint32_t> numbers_;   // of graphs that were written, in full or as instances
+  std::vector<std::uint64_t> allocation_digests_;  // of what was written, by id
+  std::unordered_map<GraphId, std::uint32_t>
+      numbers_;  // of graphs that were written, in full or as instances
   std::unordered_map<GraphId, Written> written_;
   std::unordered_multimap<std::uint64_t, GraphId> by_hash_;  // ContentHash::low of the graphs in written_
-  std::optional<ContentHasher> hasher_;
+  ContentHasher hasher_;
   // From plan(): equal graphs of a recording that is in memory as a whole.
   std::unordered_map<GraphId, ContentHash> planned_hash_;
   std::unordered_map<GraphId, std::vector<GraphId>> planned_members_;
-  std::unordered_set<GraphId> absorbed_;                 // merged graphs and their bodies
+  std::unordered_set<GraphId> absorbed_;  // merged graphs and their bodies
 
   // Of the record under construction.
   LocalTable<ir::FunctionId> functions_;
@@ -351,7 +386,7 @@ class CaptureWriter::Impl {
   LocalTable<ir::StackId> stacks_;
   LocalTable<ir::NvtxId> nvtx_;
   std::vector<LaunchKey> launches_;
-  std::vector<std::uint32_t> launch_of_kernel_;          // by index into Graph::kernels
+  std::vector<std::uint32_t> launch_of_kernel_;  // by index into Graph::kernels
   std::unordered_map<std::uint64_t, std::uint32_t> launch_by_hash_;
   std::optional<std::uint32_t> default_thread_;
   std::optional<std::int16_t> default_device_;
@@ -359,7 +394,8 @@ class CaptureWriter::Impl {
   std::optional<ir::StreamId> default_stream_;
 };
 
-// --- records ------------------------------------------------------------------------------------------------------------
+// --- records
+// ------------------------------------------------------------------------------------------------------------
 
 Result<void> CaptureWriter::Impl::flush(JsonWriter& json) {
   json.end_object();
@@ -380,7 +416,6 @@ Result<void> CaptureWriter::Impl::begin(const Recording& recording) {
   optional_field(json, "created_unix_s", options_.created_unix_s, 0);
   if (recording.has_timeline) json.field("timeline", true);
   CGLINT_TRY(flush(json));
-  hasher_.emplace(recording);
   return write_processes(recording);
 }
 
@@ -429,7 +464,8 @@ Result<void> CaptureWriter::Impl::write_processes(const Recording& recording) {
     if (!process.environment.empty()) {
       json.key("environment");
       json.begin_object();
-      for (const auto& [name, value] : process.environment) json.field(recording.text(name), recording.text(value));
+      for (const auto& [name, value] : process.environment)
+        json.field(recording.text(name), recording.text(value));
       json.end_object();
     }
     CGLINT_TRY(flush(json));
@@ -535,7 +571,8 @@ void CaptureWriter::Impl::write_frames_and_stacks(JsonWriter& json, const Record
   json.end_array();
 }
 
-// --- graphs -------------------------------------------------------------------------------------------------------------
+// --- graphs
+// -------------------------------------------------------------------------------------------------------------
 
 void CaptureWriter::Impl::collect_tables(const Recording& recording, const Graph& graph) {
   functions_.clear();
@@ -609,8 +646,8 @@ std::uint32_t CaptureWriter::Impl::find_launch(const Graph& graph, const ir::Ker
            other.programmatic_serialization == kernel.programmatic_serialization &&
            std::equal(words.begin(), words.end(), theirs.begin(), theirs.end(),
                       [](const ir::ParamWord& a, const ir::ParamWord& b) {
-                        return a.slot == b.slot && a.offset_bytes == b.offset_bytes && a.size_bytes == b.size_bytes &&
-                               a.type == b.type;
+                        return a.slot == b.slot && a.offset_bytes == b.offset_bytes &&
+                               a.size_bytes == b.size_bytes && a.type == b.type;
                       });
   };
   const auto [it, inserted] = launch_by_hash_.try_emplace(hash, static_cast<std::uint32_t>(launches_.size()));
@@ -691,7 +728,8 @@ void CaptureWriter::Impl::write_tables(JsonWriter& json, const Recording& record
       const ir::Stream stream = recording.streams.contains(id) ? recording.streams[id] : ir::Stream();
       json.hex_field("handle", stream.handle);
       optional_field(json, "priority", stream.priority, 0);
-      if (stream.name.is_valid() && stream.name != ir::kEmptyString) json.field("name", recording.text(stream.name));
+      if (stream.name.is_valid() && stream.name != ir::kEmptyString)
+        json.field("name", recording.text(stream.name));
       json.end_object();
     }
     json.end_array();
@@ -732,10 +770,12 @@ void CaptureWriter::Impl::write_info(JsonWriter& json, const Recording& recordin
   }
   text_field("key", info.key);
   text_field("failed_call", info.failed_call);
-  if (!is_instance && info.role != ir::GraphRole::captured) json.field("role", ir::graph_role_name(info.role));
+  if (!is_instance && info.role != ir::GraphRole::captured)
+    json.field("role", ir::graph_role_name(info.role));
   optional_hex(json, "source_id", info.source_id);
   optional_field(json, "batch_size", info.batch_size, -1);
-  if (info.capture_mode != ir::CaptureMode::unknown) json.field("capture_mode", capture_mode_name(info.capture_mode));
+  if (info.capture_mode != ir::CaptureMode::unknown)
+    json.field("capture_mode", capture_mode_name(info.capture_mode));
   if (info.capture_status != ir::CaptureStatus::unknown)
     json.field("capture_status", capture_status_name(info.capture_status));
   if (!is_instance) {
@@ -756,7 +796,8 @@ void CaptureWriter::Impl::write_info(JsonWriter& json, const Recording& recordin
   json.end_object();
 }
 
-void CaptureWriter::Impl::write_node(JsonWriter& json, const Recording& recording, const Graph& g, NodeId node) {
+void CaptureWriter::Impl::write_node(JsonWriter& json, const Recording& recording, const Graph& g,
+                                     NodeId node) {
   const NodeKind kind = g.kind[node];
   json.begin_object();
   json.field("kind", ir::node_kind_name(kind));
@@ -778,7 +819,8 @@ void CaptureWriter::Impl::write_node(JsonWriter& json, const Recording& recordin
   if (!g.thread.empty()) optional_field(json, "thread", g.thread[node], default_thread_.value_or(0));
   if (!g.nvtx.empty()) optional_field(json, "nvtx", nvtx_.find(g.nvtx[node]), kNoIndex);
   if (!g.stack.empty()) optional_field(json, "stack", stacks_.find(g.stack[node]), kNoIndex);
-  if (!g.device.empty() && g.device[node] != default_device_.value_or(-1)) json.field("device", g.device[node]);
+  if (!g.device.empty() && g.device[node] != default_device_.value_or(-1))
+    json.field("device", g.device[node]);
   if (!g.context.empty() && g.context[node] != default_context_.value_or(0))
     json.hex_field("context", g.context[node]);
   if (!g.enabled.empty() && g.enabled[node] == 0) json.field("enabled", false);
@@ -861,10 +903,17 @@ void CaptureWriter::Impl::write_node(JsonWriter& json, const Recording& recordin
     case NodeKind::conditional:
       if (const ir::ConditionalNode* c = side_row(g, g.conditionals, node)) {
         switch (c->type) {
-          case ir::ConditionalNode::Type::unknown: break;
-          case ir::ConditionalNode::Type::if_: json.field("conditional_type", "if"); break;
-          case ir::ConditionalNode::Type::while_: json.field("conditional_type", "while"); break;
-          case ir::ConditionalNode::Type::switch_: json.field("conditional_type", "switch"); break;
+          case ir::ConditionalNode::Type::unknown:
+            break;
+          case ir::ConditionalNode::Type::if_:
+            json.field("conditional_type", "if");
+            break;
+          case ir::ConditionalNode::Type::while_:
+            json.field("conditional_type", "while");
+            break;
+          case ir::ConditionalNode::Type::switch_:
+            json.field("conditional_type", "switch");
+            break;
         }
         json.key("bodies");
         json.begin_array();
@@ -889,7 +938,8 @@ void CaptureWriter::Impl::write_node(JsonWriter& json, const Recording& recordin
       break;
     case NodeKind::ext_semaphore_signal:
     case NodeKind::ext_semaphore_wait:
-      if (const ir::SemaphoreNode* s = side_row(g, g.semaphores, node)) optional_field(json, "count", s->count, 0);
+      if (const ir::SemaphoreNode* s = side_row(g, g.semaphores, node))
+        optional_field(json, "count", s->count, 0);
       break;
     case NodeKind::batch_mem_op:
       if (const ir::BatchMemOpNode* b = side_row(g, g.batch_mem_ops, node)) {
@@ -898,7 +948,8 @@ void CaptureWriter::Impl::write_node(JsonWriter& json, const Recording& recordin
       }
       break;
     case NodeKind::empty:
-    case NodeKind::unknown: break;
+    case NodeKind::unknown:
+      break;
   }
   json.end_object();
 }
@@ -970,8 +1021,9 @@ Result<void> CaptureWriter::Impl::write_graph_record(const Recording& recording,
 }
 
 Result<void> CaptureWriter::Impl::write_instance(const Recording& recording, const ir::GraphInfo& info,
-                                                 ir::ProcessId process, std::uint32_t of, std::uint32_t instances,
-                                                 std::uint64_t content_hash, std::uint32_t& number) {
+                                                 ir::ProcessId process, std::uint32_t of,
+                                                 std::uint32_t instances, std::uint64_t content_hash,
+                                                 std::uint32_t& number) {
   number = next_number_++;
   JsonWriter json = start("instance");
   json.field("graph", number);
@@ -982,8 +1034,9 @@ Result<void> CaptureWriter::Impl::write_instance(const Recording& recording, con
   return flush(json);
 }
 
-Result<void> CaptureWriter::Impl::write_instances(const Recording& recording, const Graph& graph, std::uint32_t of,
-                                                  std::uint64_t content_hash, std::vector<std::uint32_t>& numbers) {
+Result<void> CaptureWriter::Impl::write_instances(const Recording& recording, const Graph& graph,
+                                                  std::uint32_t of, std::uint64_t content_hash,
+                                                  std::vector<std::uint32_t>& numbers) {
   for (const ir::GraphInfo& info : graph.instance_infos) {
     std::uint32_t number = 0;
     CGLINT_TRY(write_instance(recording, info, graph.info.process, of, info.instances, content_hash, number));
@@ -997,7 +1050,9 @@ Result<void> CaptureWriter::Impl::write_replays(const Graph& graph, std::span<co
   const std::size_t count = graph.replays.size();
   std::size_t first = 0;
   while (first < count) {
-    const auto at = [&](std::size_t i) -> const ir::Replay& { return graph.replays[ir::ReplayId::from_size(i)]; };
+    const auto at = [&](std::size_t i) -> const ir::Replay& {
+      return graph.replays[ir::ReplayId::from_size(i)];
+    };
     std::size_t last = first;
     std::size_t ops = 0;
     TimeBase base;
@@ -1103,8 +1158,9 @@ Result<void> CaptureWriter::Impl::write_graph_end(std::uint32_t number) {
   return flush(json);
 }
 
-const CaptureWriter::Impl::Written* CaptureWriter::Impl::find_equal(const Recording& recording, const Graph& graph,
-                                                                    GraphId id, const ContentHash& hash) const {
+const CaptureWriter::Impl::Written* CaptureWriter::Impl::find_equal(const Recording& recording,
+                                                                    const Graph& graph, GraphId id,
+                                                                    const ContentHash& hash) const {
   const auto [first, last] = by_hash_.equal_range(hash.low);
   for (auto it = first; it != last; ++it) {
     if (it->second == id) continue;
@@ -1116,10 +1172,11 @@ const CaptureWriter::Impl::Written* CaptureWriter::Impl::find_equal(const Record
   return nullptr;
 }
 
-Result<void> CaptureWriter::Impl::write_merged(const Recording& recording, const Graph& graph, const Written& of) {
+Result<void> CaptureWriter::Impl::write_merged(const Recording& recording, const Graph& graph,
+                                               const Written& of) {
   std::vector<std::uint32_t> numbers(1);
-  CGLINT_TRY(write_instance(recording, graph.info, graph.info.process, of.number, own_instances(graph), of.hash.low,
-                            numbers[0]));
+  CGLINT_TRY(write_instance(recording, graph.info, graph.info.process, of.number, own_instances(graph),
+                            of.hash.low, numbers[0]));
   CGLINT_TRY(write_timing(graph.info.untraced, numbers[0]));
   CGLINT_TRY(write_instances(recording, graph, of.number, of.hash.low, numbers));
   return write_replays(graph, numbers);
@@ -1131,12 +1188,13 @@ Result<void> CaptureWriter::Impl::plan(const Recording& recording) {
   for (const GraphId id : recording.graphs.ids()) {
     const Graph* const graph = find(recording, id);
     if (graph == nullptr || !can_merge(*graph)) continue;
-    const ContentHash hash = hasher_->hash(*graph);
+    const ContentHash hash = hasher_.hash(recording, *graph);
     planned_hash_.emplace(id, hash);
     const auto [first, last] = first_by_hash.equal_range(hash.low);
     GraphId original;
     for (auto it = first; it != last && !original.is_valid(); ++it)
-      if (planned_hash_.at(it->second) == hash && is_same_work(recording, *find(recording, it->second), *graph))
+      if (planned_hash_.at(it->second) == hash &&
+          is_same_work(recording, *find(recording, it->second), *graph))
         original = it->second;
     if (!original.is_valid()) {
       first_by_hash.emplace(hash.low, id);
@@ -1169,7 +1227,7 @@ Result<void> CaptureWriter::Impl::write_graph(const Recording& recording, GraphI
 
   if (can_merge(*top)) {
     const auto planned = planned_hash_.find(id);
-    const ContentHash hash = planned != planned_hash_.end() ? planned->second : hasher_->hash(*top);
+    const ContentHash hash = planned != planned_hash_.end() ? planned->second : hasher_.hash(recording, *top);
     if (const Written* const equal = find_equal(recording, *top, id, hash)) {
       numbers_.emplace(id, equal->number);
       absorb_bodies(recording, *top);
@@ -1220,21 +1278,23 @@ Result<void> CaptureWriter::Impl::write_graph(const Recording& recording, GraphI
     CGLINT_TRY(write_graph_record(recording, graph, number, hash));
     ++stats_.graphs;
   }
-  for (auto it = order.rbegin(); it != order.rend(); ++it) {  // a graph is closed before the bodies that it runs
-    const Graph& graph = *find(recording, *it);
-    std::vector<std::uint32_t> numbers = {numbers_.at(*it)};
-    const auto written = written_.find(*it);
+  for (const GraphId next : order) {
+    const Graph& graph = *find(recording, next);
+    std::vector<std::uint32_t> numbers = {numbers_.at(next)};
+    const auto written = written_.find(next);
     const std::uint64_t hash = written != written_.end() ? written->second.hash.low : 0;
     CGLINT_TRY(write_timing(graph.info.untraced, numbers[0]));
     CGLINT_TRY(write_instances(recording, graph, numbers[0], hash, numbers));
     CGLINT_TRY(write_replays(graph, numbers));
     CGLINT_TRY(write_accesses(graph, numbers[0]));
-    if (const auto members = planned_members_.find(*it); members != planned_members_.end()) {
+    if (const auto members = planned_members_.find(next); members != planned_members_.end()) {
       for (const GraphId member : members->second)
         CGLINT_TRY(write_merged(recording, *find(recording, member), written->second));
     }
-    CGLINT_TRY(write_graph_end(numbers[0]));
   }
+  // A graph is closed before the bodies that it runs, so that a reader that drops graphs still has them at
+  // hand.
+  for (auto it = order.rbegin(); it != order.rend(); ++it) CGLINT_TRY(write_graph_end(numbers_.at(*it)));
   return {};
 }
 
@@ -1255,7 +1315,8 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
       json.hex_field("base", block.base);
       json.field("size_bytes", block.size_bytes);
       json.field("state", block_state_name(block.state));
-      if (block.pool.is_valid() && block.pool != ir::kEmptyString) json.field("pool", recording.text(block.pool));
+      if (block.pool.is_valid() && block.pool != ir::kEmptyString)
+        json.field("pool", recording.text(block.pool));
       optional_hex(json, "stream", block.stream);
       json.end_object();
     }
@@ -1301,7 +1362,8 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
     const auto number = numbers_.find(late.of);
     if (number == numbers_.end()) continue;
     std::uint32_t ignored = 0;
-    CGLINT_TRY(write_instance(recording, late.info, late.info.process, number->second, late.info.instances, 0, ignored));
+    CGLINT_TRY(write_instance(recording, late.info, late.info.process, number->second, late.info.instances, 0,
+                              ignored));
     CGLINT_TRY(write_timing(late.info.untraced, ignored));
   }
   for (const ir::Loss& loss : recording.losses) {
@@ -1314,7 +1376,8 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
       json.key("facts");
       json.begin_array();
       for (int i = 0; i < ir::kFactCount; ++i)
-        if (loss.facts.contains(static_cast<ir::Fact>(i))) json.string(ir::fact_name(static_cast<ir::Fact>(i)));
+        if (loss.facts.contains(static_cast<ir::Fact>(i)))
+          json.string(ir::fact_name(static_cast<ir::Fact>(i)));
       json.end_array();
     }
     CGLINT_TRY(flush(json));
@@ -1336,7 +1399,8 @@ Result<void> CaptureWriter::Impl::write_all(const Recording& recording) {
   return finish(recording);
 }
 
-// --- the public face ------------------------------------------------------------------------------------------------------
+// --- the public face
+// ------------------------------------------------------------------------------------------------------
 
 CaptureWriter::CaptureWriter(std::unique_ptr<Sink> sink, CaptureWriterOptions options)
     : impl_(std::make_unique<Impl>(std::move(sink), std::move(options))) {}
@@ -1354,7 +1418,9 @@ Result<void> CaptureWriter::finish(const Recording& recording) {
 Result<void> CaptureWriter::write_all(const Recording& recording) {
   return impl_->guarded([&] { return impl_->write_all(recording); });
 }
-CaptureWriterStats CaptureWriter::stats() const { return impl_->stats(); }
+CaptureWriterStats CaptureWriter::stats() const {
+  return impl_->stats();
+}
 
 Result<CaptureWriterStats> write_capture(const Recording& recording, std::unique_ptr<Sink> sink,
                                          const CaptureWriterOptions& options) {

@@ -25,7 +25,8 @@ class GzipCompressor final : public RecordCompressor {
     if (ready_) deflateEnd(&stream_);
   }
   base::Result<void> compress(std::string_view record, std::string& out) override {
-    if (!ready_ || deflateReset(&stream_) != Z_OK) return make_error(ErrorCode::internal, "zlib could not be set up");
+    if (!ready_ || deflateReset(&stream_) != Z_OK)
+      return make_error(ErrorCode::internal, "zlib could not be set up");
     out.clear();
     const char* next = record.data();
     std::size_t left = record.size();
@@ -63,8 +64,10 @@ class ZstdCompressor final : public RecordCompressor {
   base::Result<void> compress(std::string_view record, std::string& out) override {
     if (context_ == nullptr) return make_error(ErrorCode::internal, "zstd could not be set up");
     out.resize(ZSTD_compressBound(record.size()));
-    const std::size_t size = ZSTD_compressCCtx(context_, out.data(), out.size(), record.data(), record.size(), level_);
-    if (ZSTD_isError(size)) return make_error(ErrorCode::internal, std::string("zstd: ") + ZSTD_getErrorName(size));
+    const std::size_t size =
+        ZSTD_compressCCtx(context_, out.data(), out.size(), record.data(), record.size(), level_);
+    if (ZSTD_isError(size))
+      return make_error(ErrorCode::internal, std::string("zstd: ") + ZSTD_getErrorName(size));
     out.resize(size);
     return {};
   }
@@ -76,7 +79,11 @@ class ZstdCompressor final : public RecordCompressor {
 
 }  // namespace
 
-std::unique_ptr<RecordCompressor> make_gzip_compressor(int level) { return std::make_unique<GzipCompressor>(level); }
-std::unique_ptr<RecordCompressor> make_zstd_compressor(int level) { return std::make_unique<ZstdCompressor>(level); }
+std::unique_ptr<RecordCompressor> make_gzip_compressor(int level) {
+  return std::make_unique<GzipCompressor>(level);
+}
+std::unique_ptr<RecordCompressor> make_zstd_compressor(int level) {
+  return std::make_unique<ZstdCompressor>(level);
+}
 
 }  // namespace cglint::exporter

@@ -24,15 +24,19 @@ T column_value(const base::IdVector<NodeId, T>& column, NodeId node, T absent) {
   return column.empty() ? absent : column[node];
 }
 
-std::uint64_t pack(std::uint32_t high, std::uint32_t low) { return std::uint64_t{high} << 32 | low; }
+std::uint64_t pack(std::uint32_t high, std::uint32_t low) {
+  return std::uint64_t{high} << 32 | low;
+}
 
 bool same_params(const Graph& a, const ir::KernelNode& ka, const Graph& b, const ir::KernelNode& kb) {
   const auto pa = a.params_of(ka);
   const auto pb = b.params_of(kb);
-  return std::equal(pa.begin(), pa.end(), pb.begin(), pb.end(), [](const ir::ParamWord& x, const ir::ParamWord& y) {
-    return x.value == y.value && x.allocation_offset == y.allocation_offset && x.allocation == y.allocation &&
-           x.slot == y.slot && x.offset_bytes == y.offset_bytes && x.size_bytes == y.size_bytes && x.type == y.type;
-  });
+  return std::equal(
+      pa.begin(), pa.end(), pb.begin(), pb.end(), [](const ir::ParamWord& x, const ir::ParamWord& y) {
+        return x.value == y.value && x.allocation_offset == y.allocation_offset &&
+               x.allocation == y.allocation && x.slot == y.slot && x.offset_bytes == y.offset_bytes &&
+               x.size_bytes == y.size_bytes && x.type == y.type;
+      });
 }
 
 bool same_kernel(const Graph& a, const ir::KernelNode& x, const Graph& b, const ir::KernelNode& y) {
@@ -47,8 +51,8 @@ bool same_memcpy(const ir::MemcpyNode& x, const ir::MemcpyNode& y) {
   return x.src == y.src && x.dst == y.dst && x.src_pitch_bytes == y.src_pitch_bytes &&
          x.dst_pitch_bytes == y.dst_pitch_bytes && x.width_bytes == y.width_bytes && x.height == y.height &&
          x.depth == y.depth && x.src_kind == y.src_kind && x.dst_kind == y.dst_kind &&
-         x.src_device == y.src_device && x.dst_device == y.dst_device && x.src_allocation == y.src_allocation &&
-         x.dst_allocation == y.dst_allocation;
+         x.src_device == y.src_device && x.dst_device == y.dst_device &&
+         x.src_allocation == y.src_allocation && x.dst_allocation == y.dst_allocation;
 }
 
 bool same_memset(const ir::MemsetNode& x, const ir::MemsetNode& y) {
@@ -79,16 +83,20 @@ bool same_side(const Graph& a, const Graph& b, NodeId node, BodyPairs& bodies) {
     case NodeKind::kernel:
       return same_row(a, a.kernels, b, b.kernels, node,
                       [&](const auto& x, const auto& y) { return same_kernel(a, x, b, y); });
-    case NodeKind::memcpy: return same_row(a, a.memcpys, b, b.memcpys, node, same_memcpy);
-    case NodeKind::memset: return same_row(a, a.memsets, b, b.memsets, node, same_memset);
+    case NodeKind::memcpy:
+      return same_row(a, a.memcpys, b, b.memcpys, node, same_memcpy);
+    case NodeKind::memset:
+      return same_row(a, a.memsets, b, b.memsets, node, same_memset);
     case NodeKind::host:
       return same_row(a, a.hosts, b, b.hosts, node, [](const auto& x, const auto& y) {
         return x.function == y.function && x.user_data == y.user_data;
       });
     case NodeKind::event_record:
     case NodeKind::event_wait:
-      // Events are renamed from capture to capture; those of graph nodes are visible to the rest of the process.
-      return same_row(a, a.events, b, b.events, node, [](const auto& x, const auto& y) { return x.event == y.event; });
+      // Events are renamed from capture to capture; those of graph nodes are visible to the rest of the
+      // process.
+      return same_row(a, a.events, b, b.events, node,
+                      [](const auto& x, const auto& y) { return x.event == y.event; });
     case NodeKind::child_graph:
       return same_row(a, a.child_graphs, b, b.child_graphs, node, [&](const auto& x, const auto& y) {
         bodies.emplace_back(x.body, y.body);
@@ -111,10 +119,12 @@ bool same_side(const Graph& a, const Graph& b, NodeId node, BodyPairs& bodies) {
       return same_row(a, a.semaphores, b, b.semaphores, node,
                       [](const auto& x, const auto& y) { return x.count == y.count; });
     case NodeKind::batch_mem_op:
-      return same_row(a, a.batch_mem_ops, b, b.batch_mem_ops, node,
-                      [](const auto& x, const auto& y) { return x.count == y.count && x.address == y.address; });
+      return same_row(a, a.batch_mem_ops, b, b.batch_mem_ops, node, [](const auto& x, const auto& y) {
+        return x.count == y.count && x.address == y.address;
+      });
     case NodeKind::empty:
-    case NodeKind::unknown: return true;
+    case NodeKind::unknown:
+      return true;
   }
   return true;
 }
@@ -123,35 +133,41 @@ bool same_side(const Graph& a, const Graph& b, NodeId node, BodyPairs& bodies) {
 bool is_same_graph(const Graph& a, const Graph& b, BodyPairs& bodies) {
   const ir::GraphInfo& x = a.info;
   const ir::GraphInfo& y = b.info;
-  if (a.node_count() != b.node_count() || a.edge_count() != b.edge_count() || a.facts != b.facts) return false;
+  if (a.node_count() != b.node_count() || a.edge_count() != b.edge_count() || a.facts != b.facts)
+    return false;
   if (x.role != y.role || x.process != y.process || x.origin_stream != y.origin_stream ||
       x.failed_stream != y.failed_stream || x.failed_stack != y.failed_stack)
     return false;
   const auto same_spoiled = [](const ir::SpoiledFact& p, const ir::SpoiledFact& q) {
     return p.fact == q.fact && p.reason == q.reason;
   };
-  if (!std::equal(a.spoiled.begin(), a.spoiled.end(), b.spoiled.begin(), b.spoiled.end(), same_spoiled)) return false;
+  if (!std::equal(a.spoiled.begin(), a.spoiled.end(), b.spoiled.begin(), b.spoiled.end(), same_spoiled))
+    return false;
   const auto same_access = [](const ir::MeasuredAccess& p, const ir::MeasuredAccess& q) {
-    return p.node == q.node && p.begin == q.begin && p.end == q.end && p.reads == q.reads && p.writes == q.writes;
+    return p.node == q.node && p.begin == q.begin && p.end == q.end && p.reads == q.reads &&
+           p.writes == q.writes;
   };
   if (!std::equal(a.measured_accesses.begin(), a.measured_accesses.end(), b.measured_accesses.begin(),
                   b.measured_accesses.end(), same_access))
     return false;
   for (const NodeId node : a.nodes()) {
     if (a.kind[node] != b.kind[node] || a.name[node] != b.name[node]) return false;
-    if (column_value(a.capture_stream, node, ir::StreamId()) != column_value(b.capture_stream, node, ir::StreamId()) ||
+    if (column_value(a.capture_stream, node, ir::StreamId()) !=
+            column_value(b.capture_stream, node, ir::StreamId()) ||
         column_value(a.thread, node, 0U) != column_value(b.thread, node, 0U) ||
         column_value(a.nvtx, node, ir::NvtxId()) != column_value(b.nvtx, node, ir::NvtxId()) ||
         column_value(a.stack, node, ir::StackId()) != column_value(b.stack, node, ir::StackId()) ||
         column_value<std::int16_t>(a.device, node, -1) != column_value<std::int16_t>(b.device, node, -1) ||
         column_value<std::uint64_t>(a.context, node, 0) != column_value<std::uint64_t>(b.context, node, 0) ||
         column_value<std::uint8_t>(a.enabled, node, 1) != column_value<std::uint8_t>(b.enabled, node, 1) ||
-        column_value<std::uint64_t>(a.content_hash, node, 0) != column_value<std::uint64_t>(b.content_hash, node, 0))
+        column_value<std::uint64_t>(a.content_hash, node, 0) !=
+            column_value<std::uint64_t>(b.content_hash, node, 0))
       return false;
     if (!same_side(a, b, node, bodies)) return false;
   }
   for (const ir::EdgeId edge : a.edges()) {
-    if (a.edge_from[edge] != b.edge_from[edge] || a.edge_to[edge] != b.edge_to[edge] || a.data(edge) != b.data(edge))
+    if (a.edge_from[edge] != b.edge_from[edge] || a.edge_to[edge] != b.edge_to[edge] ||
+        a.data(edge) != b.data(edge))
       return false;
     const ir::SyncOpId sa = a.edge_sync.empty() ? ir::SyncOpId() : a.edge_sync[edge];
     const ir::SyncOpId sb = b.edge_sync.empty() ? ir::SyncOpId() : b.edge_sync[edge];
@@ -159,8 +175,8 @@ bool is_same_graph(const Graph& a, const Graph& b, BodyPairs& bodies) {
   }
   return std::equal(a.sync_ops.begin(), a.sync_ops.end(), b.sync_ops.begin(), b.sync_ops.end(),
                     [](const ir::SyncOp& p, const ir::SyncOp& q) {
-                      return p.kind == q.kind && p.stream == q.stream && p.record == q.record && p.stack == q.stack &&
-                             p.thread == q.thread;
+                      return p.kind == q.kind && p.stream == q.stream && p.record == q.record &&
+                             p.stack == q.stack && p.thread == q.thread;
                     });
 }
 
@@ -266,7 +282,10 @@ std::uint64_t ContentHasher::function_hash(ir::FunctionId function) {
   });
 }
 
-ContentHash ContentHasher::hash(const Graph& graph) { return hash_one(graph, 0); }
+ContentHash ContentHasher::hash(const Recording& recording, const Graph& graph) {
+  recording_ = &recording;
+  return hash_one(graph, 0);
+}
 
 ContentHash ContentHasher::hash_one(const Graph& g, int depth) {
   const Recording& r = *recording_;
@@ -290,7 +309,8 @@ ContentHash ContentHasher::hash_one(const Graph& g, int depth) {
     buffer.add(hash.high);
   };
   for (const NodeId node : g.nodes()) {
-    buffer.add(pack(static_cast<std::uint32_t>(g.kind[node]), column_value<std::uint8_t>(g.enabled, node, 1)));
+    buffer.add(
+        pack(static_cast<std::uint32_t>(g.kind[node]), column_value<std::uint8_t>(g.enabled, node, 1)));
     buffer.add(text_hash(g.name[node]));
     if (!g.capture_stream.empty()) buffer.add(stream_word(g.capture_stream[node]));
     if (!g.thread.empty() || !g.device.empty())
@@ -323,12 +343,13 @@ ContentHash ContentHasher::hash_one(const Graph& g, int depth) {
         break;
       case NodeKind::memcpy:
         if (const ir::MemcpyNode* m = g.memcpy(node)) {
-          for (const std::uint64_t word : {m->src, m->dst, m->src_pitch_bytes, m->dst_pitch_bytes, m->width_bytes,
-                                           m->height, m->depth, address_word(m->src_allocation),
-                                           address_word(m->dst_allocation)})
+          for (const std::uint64_t word :
+               {m->src, m->dst, m->src_pitch_bytes, m->dst_pitch_bytes, m->width_bytes, m->height, m->depth,
+                address_word(m->src_allocation), address_word(m->dst_allocation)})
             buffer.add(word);
           buffer.add(static_cast<std::uint64_t>(m->src_kind) << 8 | static_cast<std::uint64_t>(m->dst_kind));
-          buffer.add(pack(static_cast<std::uint32_t>(m->src_device), static_cast<std::uint32_t>(m->dst_device)));
+          buffer.add(
+              pack(static_cast<std::uint32_t>(m->src_device), static_cast<std::uint32_t>(m->dst_device)));
         }
         break;
       case NodeKind::memset:
@@ -377,7 +398,8 @@ ContentHash ContentHasher::hash_one(const Graph& g, int depth) {
         }
         break;
       case NodeKind::empty:
-      case NodeKind::unknown: break;
+      case NodeKind::unknown:
+        break;
     }
   }
   for (const ir::EdgeId edge : g.edges()) {

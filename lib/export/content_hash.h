@@ -1,6 +1,7 @@
-// Which graphs are the same work: equal in nodes, edges, launch configurations, parameters, capture streams, threads,
-// stacks, NVTX ranges and facts. Moments (sequence numbers), ids of the recorder (nodes, events) and what the graph is
-// keyed by do not count; graphs of different processes, bodies and eager launches are never merged.
+// Which graphs are the same work: equal in nodes, edges, launch configurations, parameters, capture streams,
+// threads, stacks, NVTX ranges and facts. Moments (sequence numbers), ids of the recorder (nodes, events) and
+// what the graph is keyed by do not count; graphs of different processes, bodies and eager launches are never
+// merged.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@ struct ContentHash {
   friend bool operator==(const ContentHash&, const ContentHash&) = default;
 };
 
-// XXH3-128 over texts and values, never over ids of the recording: equal for equal graphs of different files. Bodies of
-// child-graph and conditional nodes count by their content.
+// XXH3-128 over texts and values, never over ids of the recording: equal for equal graphs of different files.
+// Bodies of child-graph and conditional nodes count by their content.
 class ContentHasher {
  public:
-  explicit ContentHasher(const ir::Recording& recording) : recording_(&recording) {}
-  ContentHash hash(const ir::Graph& graph);
+  // All calls take the same recording, which may have been moved in between.
+  ContentHash hash(const ir::Recording& recording, const ir::Graph& graph);
 
  private:
   struct Buffer;
@@ -31,7 +32,7 @@ class ContentHasher {
   std::uint64_t nvtx_hash(ir::NvtxId nvtx);
   std::uint64_t function_hash(ir::FunctionId function);
 
-  const ir::Recording* recording_;
+  const ir::Recording* recording_ = nullptr;                      // during hash()
   std::vector<std::uint64_t> texts_, stacks_, nvtx_, functions_;  // by id; 0: not computed yet
   std::unordered_map<ir::GraphId, ContentHash> bodies_;           // a body may be used many times
 };

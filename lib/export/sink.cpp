@@ -25,7 +25,8 @@ class FileSink final : public Sink {
       const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
       if (n < 0) {
         if (errno == EINTR) continue;
-        return make_error(ErrorCode::io, fmt::format("cannot write: {}", std::strerror(errno))).with_file(name_);
+        return make_error(ErrorCode::io, fmt::format("cannot write: {}", std::strerror(errno)))
+            .with_file(name_);
       }
       bytes.remove_prefix(static_cast<std::size_t>(n));
     }
@@ -36,7 +37,8 @@ class FileSink final : public Sink {
     const int status = ::close(fd_);
     fd_ = -1;
     if (status != 0 && errno != EINTR)
-      return make_error(ErrorCode::io, fmt::format("cannot close: {}", std::strerror(errno))).with_file(name_);
+      return make_error(ErrorCode::io, fmt::format("cannot close: {}", std::strerror(errno)))
+          .with_file(name_);
     return {};
   }
 
@@ -84,7 +86,11 @@ base::Result<std::unique_ptr<Sink>> open_file_sink(const std::string& path) {
   return std::unique_ptr<Sink>(std::make_unique<FileSink>(fd, true, path));
 }
 
-std::unique_ptr<Sink> make_string_sink(std::string& out) { return std::make_unique<StringSink>(out); }
-std::unique_ptr<Sink> make_stream_sink(std::ostream& out) { return std::make_unique<StreamSink>(out); }
+std::unique_ptr<Sink> make_string_sink(std::string& out) {
+  return std::make_unique<StringSink>(out);
+}
+std::unique_ptr<Sink> make_stream_sink(std::ostream& out) {
+  return std::make_unique<StreamSink>(out);
+}
 
 }  // namespace cglint::exporter

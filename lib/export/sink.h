@@ -20,7 +20,8 @@ class Sink {
   Sink& operator=(const Sink&) = delete;
   // All of `bytes`, handed to the operating system when it returns (a killed process keeps what was written).
   virtual base::Result<void> write(std::string_view bytes) = 0;
-  // Reports what only closing shows (a full quota on a network file system). Nothing may be written afterwards.
+  // Reports what only closing shows (a full quota on a network file system). Nothing may be written
+  // afterwards.
   virtual base::Result<void> close() { return {}; }
 };
 

@@ -33,6 +33,8 @@ class CaptureImporter final : public Importer {
 
 }  // namespace
 
-std::unique_ptr<Importer> make_capture_importer() { return std::make_unique<CaptureImporter>(); }
+std::unique_ptr<Importer> make_capture_importer() {
+  return std::make_unique<CaptureImporter>();
+}
 
 }  // namespace cglint::import

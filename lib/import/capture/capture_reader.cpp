@@ -34,10 +34,12 @@ constexpr std::size_t kMaxDetailedLosses = 16;  // further broken records are co
 constexpr std::size_t kMaxLossRecords = 4096;   // further losses of the recorder are counted in one line
 static_assert(LineReader::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
 
-// --- small tools ----------------------------------------------------------------------------------------------------------
+// --- small tools
+// ----------------------------------------------------------------------------------------------------------
 
-// Compares the raw text of a key or string (behind its opening quote) with a word. Reads at most the word's length and
-// one byte, which the padding allows. A word written with escapes does not match; nobody writes those.
+// Compares the raw text of a key or string (behind its opening quote) with a word. Reads at most the word's
+// length and one byte, which the padding allows. A word written with escapes does not match; nobody writes
+// those.
 template <std::size_t N>
 bool is(const char* raw, const char (&word)[N]) {
   return std::memcmp(raw, word, N - 1) == 0 && raw[N - 1] == '"';
@@ -148,7 +150,8 @@ struct StreamKeyHash {
   }
 };
 
-// --- the reader -----------------------------------------------------------------------------------------------------------
+// --- the reader
+// -----------------------------------------------------------------------------------------------------------
 
 enum class RecordType : std::uint8_t {
   header,
@@ -179,16 +182,23 @@ RecordType record_type(const char* raw) {
 // What a lost record of this type could have told about the graphs of its segment.
 FactSet facts_of(RecordType type) {
   switch (type) {
-    case RecordType::allocations: return {Fact::allocations};
-    case RecordType::allocator_blocks: return {Fact::allocator_state};
-    case RecordType::graph: return {Fact::eager_launches};
-    case RecordType::replays: return {Fact::replay_streams, Fact::replay_times};
-    case RecordType::timing: return {Fact::untraced_times};
-    case RecordType::access: return {Fact::measured_access};
+    case RecordType::allocations:
+      return {Fact::allocations};
+    case RecordType::allocator_blocks:
+      return {Fact::allocator_state};
+    case RecordType::graph:
+      return {Fact::eager_launches};
+    case RecordType::replays:
+      return {Fact::replay_streams, Fact::replay_times};
+    case RecordType::timing:
+      return {Fact::untraced_times};
+    case RecordType::access:
+      return {Fact::measured_access};
     case RecordType::unknown:
       return {Fact::allocations,  Fact::allocator_state, Fact::eager_launches, Fact::replay_streams,
               Fact::replay_times, Fact::untraced_times,  Fact::measured_access};
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -203,17 +213,18 @@ class Reader {
   // What a graph number of this segment stands for.
   struct Slot {
     GraphId graph;
-    std::uint32_t instance = 0;  // 0: the graph itself; kNone: an equal graph that came too late to be kept with it
+    std::uint32_t instance =
+        0;  // 0: the graph itself; kNone: an equal graph that came too late to be kept with it
   };
   // Beside each graph of the recording.
   struct GraphState {
     std::size_t nodes = 0;
-    bool ended = false;          // graph_end was seen
+    bool ended = false;  // graph_end was seen
     bool handed_over = false;
     bool replays_unsorted = false;
     ir::StreamId origin_stream, failed_stream;
     ir::StackId failed_stack;
-    FactSet lost;                // by broken records that named this graph
+    FactSet lost;  // by broken records that named this graph
   };
   struct PendingParent {
     GraphId body;
@@ -387,7 +398,8 @@ class Reader {
   template <typename V>
   bool get_dim3(V&& v, const char* what, ir::Dim3& out) {
     std::uint32_t numbers[3] = {};
-    if (!fixed_array(v, what, 3, 3, [&](std::size_t i, auto&& element) { return get_uint(element, what, numbers[i]); }))
+    if (!fixed_array(v, what, 3, 3,
+                     [&](std::size_t i, auto&& element) { return get_uint(element, what, numbers[i]); }))
       return false;
     out = {numbers[0], numbers[1], numbers[2]};
     return true;
@@ -405,7 +417,8 @@ class Reader {
     }
     return true;
   }
-  // Calls `each(index, element)`; an array with too few elements is wrong, further elements are unknown and counted.
+  // Calls `each(index, element)`; an array with too few elements is wrong, further elements are unknown and
+  // counted.
   template <typename V, typename Each>
   bool fixed_array(V&& v, const char* what, std::size_t least, std::size_t most, const Each& each) {
     std::size_t count = 0;
@@ -419,7 +432,8 @@ class Reader {
       return false;
     return count >= least || wrong(fmt::format("{} has {} elements, not {}", what, count, least));
   }
-  // Calls `each(raw key, value)` for every property of an object. `each` returns false if the record is wrong.
+  // Calls `each(raw key, value)` for every property of an object. `each` returns false if the record is
+  // wrong.
   template <typename Each>
   bool for_each_field(value& v, const char* what, const Each& each) {
     od::object object;
@@ -485,8 +499,8 @@ class Reader {
   };
   bool read_info(value v, ir::GraphInfo& info, InfoRefs& refs);
   bool resolve_info(ir::GraphInfo& info, const InfoRefs& refs);
-  // Writers put tables before the nodes that use them, and then one pass is enough. Else `out_of_order` is set and the
-  // caller reads the tables one by one, then the body.
+  // Writers put tables before the nodes that use them, and then one pass is enough. Else `out_of_order` is
+  // set and the caller reads the tables one by one, then the body.
   bool read_graph_fields(od::object& object, bool tables_known, ir::GraphBuilder& builder, InfoRefs& refs,
                          bool& out_of_order);
   bool read_graph_tables(od::object& object);
@@ -545,14 +559,14 @@ class Reader {
   bool segment_ended_ = false;
   std::uint64_t segment_records_ = 0;
   std::unordered_map<std::uint32_t, ir::ProcessId> processes_;
-  std::unordered_map<std::uint32_t, IdMap> allocations_;   // by process number, kNone included
+  std::unordered_map<std::uint32_t, IdMap> allocations_;  // by process number, kNone included
   std::unordered_map<std::uint32_t, Slot> slots_;
   std::unordered_map<std::uint32_t, std::vector<PendingParent>> pending_parents_;  // by parent's number
   std::size_t segment_first_graph_ = 0;
   FactSet segment_lost_;
 
   // Of the file.
-  std::vector<GraphState> states_;                          // by GraphId
+  std::vector<GraphState> states_;  // by GraphId
   std::unordered_map<std::uint32_t, std::vector<ir::FunctionId>> functions_by_name_;
   std::unordered_map<StreamKey, ir::StreamId, StreamKeyHash> streams_;
   bool timeline_ = false;
@@ -587,7 +601,8 @@ class Reader {
   } defaults_;
 };
 
-// --- lines ----------------------------------------------------------------------------------------------------------------
+// --- lines
+// ----------------------------------------------------------------------------------------------------------------
 
 base::Result<ir::Recording> Reader::run() {
   while (true) {
@@ -604,9 +619,10 @@ base::Result<ir::Recording> Reader::run() {
     if (!in_segment_) return *stop;
     if (source_.torn()) {
       torn_ = true;
-      recording_.add_loss(ir::Loss::Severity::data_loss,
-                          "the file is cut short inside its compressed data: what follows the last whole record is lost", 1,
-                          stop->offset_bytes);
+      recording_.add_loss(
+          ir::Loss::Severity::data_loss,
+          "the file is cut short inside its compressed data: what follows the last whole record is lost", 1,
+          stop->offset_bytes);
     } else {
       // Disk damage rather than a stopped recorder: what was read is sound, but this is not an orderly end.
       recording_.add_loss(ir::Loss::Severity::error,
@@ -638,7 +654,8 @@ base::Result<void> Reader::read_line(const LineReader::Line& line) {
   if (good || line.terminated) ++segment_records_;
   if (good) return {};
   if (!line.terminated) {
-    // A whole record without its newline would have been read; this one was being written when the recorder stopped.
+    // A whole record without its newline would have been read; this one was being written when the recorder
+    // stopped.
     if (!in_segment_)
       return make_error(ErrorCode::malformed, "the file is cut short inside its header", line.offset_bytes);
     torn_ = true;
@@ -647,8 +664,8 @@ base::Result<void> Reader::read_line(const LineReader::Line& line) {
     return {};
   }
   if (!in_segment_)
-    return make_error(ErrorCode::malformed, fmt::format("the first line is not a capture header: {}", problem_),
-                      line.offset_bytes);
+    return make_error(ErrorCode::malformed,
+                      fmt::format("the first line is not a capture header: {}", problem_), line.offset_bytes);
   skip_broken(line);
   return {};
 }
@@ -672,15 +689,17 @@ bool Reader::read_record(std::string_view text, std::size_t capacity) {
   const char* raw = nullptr;
   {
     value v;
-    if (object.find_field_unordered("type").get(v) != simdjson::SUCCESS) return wrong("the record has no type");
+    if (object.find_field_unordered("type").get(v) != simdjson::SUCCESS)
+      return wrong("the record has no type");
     if (!get_raw(v, "type", raw)) return false;
     type_ = record_type(raw);
     if (type_ == RecordType::unknown) {
       if (!in_segment_) return wrong("the record type is unknown");
-      recording_.add_loss(ir::Loss::Severity::data_loss,
-                          fmt::format("records of a type that this version does not know were skipped (\"{}\")",
-                                      loss_records_++ < kMaxDetailedLosses ? raw_text(raw) : "..."),
-                          1, line_offset_);
+      recording_.add_loss(
+          ir::Loss::Severity::data_loss,
+          fmt::format("records of a type that this version does not know were skipped (\"{}\")",
+                      loss_records_++ < kMaxDetailedLosses ? raw_text(raw) : "..."),
+          1, line_offset_);
       return true;
     }
     if (!in_segment_ && type_ != RecordType::header)
@@ -691,20 +710,47 @@ bool Reader::read_record(std::string_view text, std::size_t capacity) {
   if (segment_ended_ && type_ != RecordType::header) return wrong("it comes after the end record");
   bool good = false;
   switch (type_) {
-    case RecordType::header: good = read_header(object); break;
-    case RecordType::process: good = read_process(object); break;
-    case RecordType::allocations: good = read_allocations(object); break;
-    case RecordType::allocator_blocks: good = read_allocator_blocks(object); break;
-    case RecordType::graph: good = read_graph(object); break;
-    case RecordType::instance: good = read_instance(object); break;
-    case RecordType::replays: good = read_replays(object); break;
-    case RecordType::timing: good = read_timing(object); break;
-    case RecordType::access: good = read_access(object); break;
-    case RecordType::graph_end: good = read_graph_end(object); break;
-    case RecordType::loose_ops: good = read_loose_ops(object); break;
-    case RecordType::loss: good = read_loss(object); break;
-    case RecordType::end: good = read_end(object); break;
-    case RecordType::unknown: break;
+    case RecordType::header:
+      good = read_header(object);
+      break;
+    case RecordType::process:
+      good = read_process(object);
+      break;
+    case RecordType::allocations:
+      good = read_allocations(object);
+      break;
+    case RecordType::allocator_blocks:
+      good = read_allocator_blocks(object);
+      break;
+    case RecordType::graph:
+      good = read_graph(object);
+      break;
+    case RecordType::instance:
+      good = read_instance(object);
+      break;
+    case RecordType::replays:
+      good = read_replays(object);
+      break;
+    case RecordType::timing:
+      good = read_timing(object);
+      break;
+    case RecordType::access:
+      good = read_access(object);
+      break;
+    case RecordType::graph_end:
+      good = read_graph_end(object);
+      break;
+    case RecordType::loose_ops:
+      good = read_loose_ops(object);
+      break;
+    case RecordType::loss:
+      good = read_loss(object);
+      break;
+    case RecordType::end:
+      good = read_end(object);
+      break;
+    case RecordType::unknown:
+      break;
   }
   return good;
 }
@@ -712,20 +758,24 @@ bool Reader::read_record(std::string_view text, std::size_t capacity) {
 void Reader::skip_broken(const LineReader::Line& line) {
   // Where the JSON itself is broken the type may still stand at its usual place.
   constexpr std::string_view kStart = "{\"type\":\"";
-  if (type_ == RecordType::unknown && line.text.starts_with(kStart)) type_ = record_type(line.text.data() + kStart.size());
+  if (type_ == RecordType::unknown && line.text.starts_with(kStart))
+    type_ = record_type(line.text.data() + kStart.size());
   ++broken_records_;
   if (type_ == RecordType::header) {
-    fatal_ = make_error(ErrorCode::malformed, fmt::format("a broken header: {}", problem_), line.offset_bytes);
+    fatal_ =
+        make_error(ErrorCode::malformed, fmt::format("a broken header: {}", problem_), line.offset_bytes);
     return;
   }
   const FactSet facts = facts_of(type_);
   const std::string_view name =
       type_ == RecordType::unknown ? "unreadable" : kRecordNames[static_cast<std::size_t>(type_)];
-  std::string what = broken_records_ <= kMaxDetailedLosses
-                         ? fmt::format("a broken {} record in line {} was skipped: {}", name, line_number_, problem_)
-                         : fmt::format("further broken {} records were skipped", name);
+  std::string what =
+      broken_records_ <= kMaxDetailedLosses
+          ? fmt::format("a broken {} record in line {} was skipped: {}", name, line_number_, problem_)
+          : fmt::format("further broken {} records were skipped", name);
   recording_.add_loss(ir::Loss::Severity::error, what, 1, line.offset_bytes, facts);
-  const bool names_graph = type_ == RecordType::replays || type_ == RecordType::timing || type_ == RecordType::access;
+  const bool names_graph =
+      type_ == RecordType::replays || type_ == RecordType::timing || type_ == RecordType::access;
   const auto slot = slots_.find(record_graph_);
   if (names_graph && slot != slots_.end()) {
     states_[slot->second.graph.index()].lost = states_[slot->second.graph.index()].lost.unite(facts);
@@ -734,7 +784,8 @@ void Reader::skip_broken(const LineReader::Line& line) {
   }
 }
 
-// --- segments and graphs ----------------------------------------------------------------------------------------------------
+// --- segments and graphs
+// ----------------------------------------------------------------------------------------------------
 
 void Reader::spoil(ir::Graph& graph, FactSet facts, std::string_view reason) {
   for (int i = 0; i < ir::kFactCount; ++i) {
@@ -775,15 +826,16 @@ void Reader::close_segment() {
   if (!in_segment_) return;
   if (!segment_ended_) {
     recording_.add_loss(ir::Loss::Severity::data_loss,
-                        "the recording has no end record: the recorder was stopped, or the file is cut short", 1,
-                        line_offset_);
+                        "the recording has no end record: the recorder was stopped, or the file is cut short",
+                        1, line_offset_);
     constexpr std::string_view kReason = "the recording stopped before this graph's records were complete";
     for (std::size_t i = segment_first_graph_; i < states_.size(); ++i) {
       const GraphId id = GraphId::from_size(i);
       if (states_[i].ended || states_[i].handed_over) continue;
       ir::Graph& graph = *recording_.graphs[id];
       for (ir::Replay& replay : graph.replays) replay.complete = false;
-      if (graph.replays.empty()) spoil(graph, {Fact::replay_streams, Fact::replay_times, Fact::node_identity}, kReason);
+      if (graph.replays.empty())
+        spoil(graph, {Fact::replay_streams, Fact::replay_times, Fact::node_identity}, kReason);
       if (graph.info.untraced.samples == 0) spoil(graph, {Fact::untraced_times}, kReason);
       if (graph.measured_accesses.empty()) spoil(graph, {Fact::measured_access}, kReason);
     }
@@ -794,7 +846,8 @@ void Reader::close_segment() {
     if (alive(id) != nullptr) sort_replays(id);
   }
   for (const auto& [number, bodies] : pending_parents_)
-    recording_.add_loss(ir::Loss::Severity::data_loss, "a graph that runs a recorded body is missing", bodies.size());
+    recording_.add_loss(ir::Loss::Severity::data_loss, "a graph that runs a recorded body is missing",
+                        bodies.size());
   in_segment_ = false;
   segment_ended_ = false;
   segment_records_ = 0;
@@ -808,15 +861,17 @@ void Reader::close_segment() {
 
 void Reader::report_counts() {
   if (unknown_properties_ != 0)
-    recording_.add_loss(ir::Loss::Severity::info,
-                        fmt::format("properties that this version does not know were ignored (the first: \"{}\")",
-                                    first_unknown_property_),
-                        unknown_properties_, first_unknown_property_offset_);
+    recording_.add_loss(
+        ir::Loss::Severity::info,
+        fmt::format("properties that this version does not know were ignored (the first: \"{}\")",
+                    first_unknown_property_),
+        unknown_properties_, first_unknown_property_offset_);
   if (unknown_values_ != 0)
-    recording_.add_loss(ir::Loss::Severity::info,
-                        fmt::format("values that this version does not know were taken as unknown (the first: {})",
-                                    first_unknown_value_),
-                        unknown_values_, first_unknown_value_offset_);
+    recording_.add_loss(
+        ir::Loss::Severity::info,
+        fmt::format("values that this version does not know were taken as unknown (the first: {})",
+                    first_unknown_value_),
+        unknown_values_, first_unknown_value_offset_);
 }
 
 ir::ProcessId Reader::process_of(std::uint32_t number) {
@@ -824,7 +879,8 @@ ir::ProcessId Reader::process_of(std::uint32_t number) {
   const auto [it, inserted] = processes_.try_emplace(number);
   if (inserted) {
     it->second = recording_.processes.push_back(ir::Process());
-    recording_.add_loss(ir::Loss::Severity::info, "records name a process that the file does not describe before them", 1,
+    recording_.add_loss(ir::Loss::Severity::info,
+                        "records name a process that the file does not describe before them", 1,
                         line_offset_);
   }
   return it->second;
@@ -855,8 +911,8 @@ ir::FunctionId Reader::intern(ir::Function function) {
   const auto same_params = [](const ir::Function& a, const ir::Function& b) {
     return std::equal(a.params.begin(), a.params.end(), b.params.begin(), b.params.end(),
                       [](const ir::Function::Param& x, const ir::Function::Param& y) {
-                        return x.offset_bytes == y.offset_bytes && x.size_bytes == y.size_bytes && x.type == y.type &&
-                               x.type_name == y.type_name;
+                        return x.offset_bytes == y.offset_bytes && x.size_bytes == y.size_bytes &&
+                               x.type == y.type && x.type_name == y.type_name;
                       });
   };
   const auto compatible_tri = [](ir::Tri a, ir::Tri b) {
@@ -864,7 +920,8 @@ ir::FunctionId Reader::intern(ir::Function function) {
   };
   for (const ir::FunctionId id : known) {
     ir::Function& other = recording_.functions[id];
-    if (other.image_hash != 0 && function.image_hash != 0 && other.image_hash != function.image_hash) continue;
+    if (other.image_hash != 0 && function.image_hash != 0 && other.image_hash != function.image_hash)
+      continue;
     if (!compatible_tri(other.has_grid_dependency_wait, function.has_grid_dependency_wait) ||
         !compatible_tri(other.has_launch_dependents, function.has_launch_dependents))
       continue;
@@ -872,7 +929,8 @@ ir::FunctionId Reader::intern(ir::Function function) {
     if (other.image_hash == 0) other.image_hash = function.image_hash;
     if (other.has_grid_dependency_wait == ir::Tri::unknown)
       other.has_grid_dependency_wait = function.has_grid_dependency_wait;
-    if (other.has_launch_dependents == ir::Tri::unknown) other.has_launch_dependents = function.has_launch_dependents;
+    if (other.has_launch_dependents == ir::Tri::unknown)
+      other.has_launch_dependents = function.has_launch_dependents;
     if (other.params.empty()) other.params = std::move(function.params);
     return id;
   }
@@ -893,13 +951,15 @@ ir::StreamId Reader::intern(ir::ProcessId process, const ir::Stream& stream) {
   if (!inserted) return it->second;
   const std::size_t before = recording_.streams.size();
   it->second = recording_.intern_stream(process, stream.handle);
-  if (recording_.streams.size() == before) it->second = recording_.streams.push_back(stream);  // the handle was used again
+  if (recording_.streams.size() == before)
+    it->second = recording_.streams.push_back(stream);  // the handle was used again
   recording_.streams[it->second] = stream;
   recording_.streams[it->second].process = process;
   return it->second;
 }
 
-// --- records ----------------------------------------------------------------------------------------------------------------
+// --- records
+// ----------------------------------------------------------------------------------------------------------------
 
 bool Reader::read_header(od::object& object) {
   std::string format, version;
@@ -913,17 +973,19 @@ bool Reader::read_header(od::object& object) {
         return unknown_property(key);
       }))
     return false;
-  if (format != "cglint-capture") return wrong(fmt::format("its format is \"{}\", not \"cglint-capture\"", format));
+  if (format != "cglint-capture")
+    return wrong(fmt::format("its format is \"{}\", not \"cglint-capture\"", format));
   unsigned major = 0, minor = 0;
   const char* const last = version.data() + version.size();
   const auto dot = std::from_chars(version.data(), last, major);
-  if (dot.ec != std::errc() || dot.ptr == last || *dot.ptr != '.') return wrong(fmt::format("its version is \"{}\"", version));
+  if (dot.ec != std::errc() || dot.ptr == last || *dot.ptr != '.')
+    return wrong(fmt::format("its version is \"{}\"", version));
   const auto end = std::from_chars(dot.ptr + 1, last, minor);
   if (end.ec != std::errc() || end.ptr != last) return wrong(fmt::format("its version is \"{}\"", version));
   if (major != kMajorVersion) {
     fatal_ = make_error(ErrorCode::unsupported,
-                        fmt::format("the capture file has format version {}; this cglint reads version {}", version,
-                                    kMajorVersion),
+                        fmt::format("the capture file has format version {}; this cglint reads version {}",
+                                    version, kMajorVersion),
                         line_offset_);
     return false;
   }
@@ -939,7 +1001,8 @@ bool Reader::read_process(od::object& object) {
   // A later line adds to an earlier one, so the number has to be known before the rest.
   {
     value v;
-    if (object.find_field_unordered("process").get(v) != simdjson::SUCCESS) return wrong("the record has no process");
+    if (object.find_field_unordered("process").get(v) != simdjson::SUCCESS)
+      return wrong("the record has no process");
     if (!get_index(v, "process", number)) return false;
     bool rewound = false;
     if (object.reset().get(rewound) != simdjson::SUCCESS) return wrong("the record cannot be read twice");
@@ -987,7 +1050,8 @@ bool Reader::read_process(od::object& object) {
         if (is(key, "environment")) {
           process.environment.clear();
           od::object variables;
-          if (v.get_object().get(variables) != simdjson::SUCCESS) return wrong_type("environment", "an object");
+          if (v.get_object().get(variables) != simdjson::SUCCESS)
+            return wrong_type("environment", "an object");
           for (auto field : variables) {
             std::string_view name;
             if (field.unescaped_key().get(name) != simdjson::SUCCESS) return wrong("environment is broken");
@@ -1041,7 +1105,8 @@ bool Reader::read_stacks(value v) {
     if (!for_each(item, "a stack", [&](value& entry) {
           od::json_type type;
           if (entry.type().get(type) != simdjson::SUCCESS) return wrong("a stack entry is broken");
-          ir::Frame frame{.kind = ir::Frame::Kind::python, .file = ir::kEmptyString, .function = ir::kEmptyString};
+          ir::Frame frame{
+              .kind = ir::Frame::Kind::python, .file = ir::kEmptyString, .function = ir::kEmptyString};
           if (type == od::json_type::number) {
             std::uint32_t index = 0;
             if (!get_index(entry, "a stack entry", index)) return false;
@@ -1061,8 +1126,8 @@ bool Reader::read_stacks(value v) {
 }
 
 bool Reader::read_allocations(od::object& object) {
-  static constexpr std::array<std::string_view, 8> kKinds = {"unknown", "device",          "async",   "pool",
-                                                             "vmm",     "host_registered", "managed", "graph_node"};
+  static constexpr std::array<std::string_view, 8> kKinds = {
+      "unknown", "device", "async", "pool", "vmm", "host_registered", "managed", "graph_node"};
   struct Entry {
     std::uint32_t id = kNone;
     std::uint32_t alloc_stack = kNone, free_stack = kNone;
@@ -1086,7 +1151,8 @@ bool Reader::read_allocations(od::object& object) {
             if (!for_each_field(item, "an allocation", [&](const char* name, value& field) {
                   if (is(name, "id")) return get_index(field, "id", entry.id);
                   if (is(name, "base")) return has_base = true, get_hex(field, "base", a.base);
-                  if (is(name, "size_bytes")) return has_size = true, get_u64(field, "size_bytes", a.size_bytes);
+                  if (is(name, "size_bytes"))
+                    return has_size = true, get_u64(field, "size_bytes", a.size_bytes);
                   if (is(name, "kind")) return get_enum(field, "kind", kKinds, a.kind);
                   if (is(name, "device")) return get_int(field, "device", a.device);
                   if (is(name, "alloc_sequence")) return get_u64(field, "alloc_sequence", a.alloc_sequence);
@@ -1097,7 +1163,8 @@ bool Reader::read_allocations(od::object& object) {
                   return unknown_property(name);
                 }))
               return false;
-            if (entry.id == kNone || !has_base || !has_size) return wrong("an allocation has no id, base or size");
+            if (entry.id == kNone || !has_base || !has_size)
+              return wrong("an allocation has no id, base or size");
             entries.push_back(entry);
             return true;
           });
@@ -1112,7 +1179,8 @@ bool Reader::read_allocations(od::object& object) {
     return true;
   };
   for (Entry& entry : entries)
-    if (!stack(entry.alloc_stack, entry.allocation.alloc_stack) || !stack(entry.free_stack, entry.allocation.free_stack))
+    if (!stack(entry.alloc_stack, entry.allocation.alloc_stack) ||
+        !stack(entry.free_stack, entry.allocation.free_stack))
       return false;
   const ir::ProcessId process_id = process_of(process);
   IdMap& ids = allocations_[process];
@@ -1144,7 +1212,8 @@ bool Reader::read_allocator_blocks(od::object& object) {
             int required = 0;
             if (!for_each_field(item, "a block", [&](const char* name, value& field) {
                   if (is(name, "base")) return ++required, get_hex(field, "base", block.base);
-                  if (is(name, "size_bytes")) return ++required, get_u64(field, "size_bytes", block.size_bytes);
+                  if (is(name, "size_bytes"))
+                    return ++required, get_u64(field, "size_bytes", block.size_bytes);
                   if (is(name, "state")) {
                     const char* raw = nullptr;
                     if (!get_raw(field, "state", raw)) return false;
@@ -1177,7 +1246,8 @@ bool Reader::read_allocator_blocks(od::object& object) {
   return true;
 }
 
-// --- graph records ----------------------------------------------------------------------------------------------------------
+// --- graph records
+// ----------------------------------------------------------------------------------------------------------
 
 constexpr std::array<std::string_view, 4> kParamTypes = {"unknown", "pointer", "const_pointer", "scalar"};
 constexpr std::array<std::string_view, 6> kMemoryKinds = {"unknown", "host_pageable", "host_pinned",
@@ -1196,10 +1266,14 @@ bool Reader::read_functions(value v) {
               param.type_name = ir::kEmptyString;
               if (!fixed_array(entry, "a parameter", 2, 4, [&](std::size_t i, auto&& element) {
                     switch (i) {
-                      case 0: return get_uint(element, "a parameter's offset", param.offset_bytes);
-                      case 1: return get_uint(element, "a parameter's size", param.size_bytes);
-                      case 2: return get_text(element, "a parameter's type name", param.type_name);
-                      default: return get_enum(element, "a parameter's type", kParamTypes, param.type);
+                      case 0:
+                        return get_uint(element, "a parameter's offset", param.offset_bytes);
+                      case 1:
+                        return get_uint(element, "a parameter's size", param.size_bytes);
+                      case 2:
+                        return get_text(element, "a parameter's type name", param.type_name);
+                      default:
+                        return get_enum(element, "a parameter's type", kParamTypes, param.type);
                     }
                   }))
                 return false;
@@ -1209,7 +1283,8 @@ bool Reader::read_functions(value v) {
           if (is(key, "image_hash")) return get_hex(field, "image_hash", function.image_hash);
           if (is(key, "grid_dependency_wait"))
             return get_tri(field, "grid_dependency_wait", function.has_grid_dependency_wait);
-          if (is(key, "launch_dependents")) return get_tri(field, "launch_dependents", function.has_launch_dependents);
+          if (is(key, "launch_dependents"))
+            return get_tri(field, "launch_dependents", function.has_launch_dependents);
           return unknown_property(key);
         }))
       return false;
@@ -1234,20 +1309,24 @@ bool Reader::read_kernel_field(const char* key, value& v, ir::KernelNode& kernel
       if (is(key, "cooperative")) return get_tri(v, "cooperative", kernel.cooperative);
       break;
     case 'd':
-      if (is(key, "dynamic_shared_bytes")) return get_uint(v, "dynamic_shared_bytes", kernel.dynamic_shared_bytes);
+      if (is(key, "dynamic_shared_bytes"))
+        return get_uint(v, "dynamic_shared_bytes", kernel.dynamic_shared_bytes);
       break;
     case 's':
-      if (is(key, "static_shared_bytes")) return get_uint(v, "static_shared_bytes", kernel.static_shared_bytes);
+      if (is(key, "static_shared_bytes"))
+        return get_uint(v, "static_shared_bytes", kernel.static_shared_bytes);
       break;
     case 'r':
-      if (is(key, "registers_per_thread")) return get_uint(v, "registers_per_thread", kernel.registers_per_thread);
+      if (is(key, "registers_per_thread"))
+        return get_uint(v, "registers_per_thread", kernel.registers_per_thread);
       break;
     case 'p':
       if (is(key, "priority")) return get_int(v, "priority", kernel.priority);
       if (is(key, "programmatic_serialization"))
         return get_tri(v, "programmatic_serialization", kernel.programmatic_serialization);
       break;
-    default: break;
+    default:
+      break;
   }
   known = false;
   return true;
@@ -1273,14 +1352,19 @@ bool Reader::read_launches(value v) {
               ir::ParamWord word;
               if (!fixed_array(entry, "a layout entry", 3, 4, [&](std::size_t i, auto&& element) {
                     switch (i) {
-                      case 0: return get_uint(element, "a word's slot", word.slot);
-                      case 1: return get_uint(element, "a word's offset", word.offset_bytes);
-                      case 2: return get_uint(element, "a word's size", word.size_bytes);
-                      default: return get_enum(element, "a word's type", kParamTypes, word.type);
+                      case 0:
+                        return get_uint(element, "a word's slot", word.slot);
+                      case 1:
+                        return get_uint(element, "a word's offset", word.offset_bytes);
+                      case 2:
+                        return get_uint(element, "a word's size", word.size_bytes);
+                      default:
+                        return get_enum(element, "a word's type", kParamTypes, word.type);
                     }
                   }))
                 return false;
-              if (word.size_bytes != 1 && word.size_bytes != 2 && word.size_bytes != 4 && word.size_bytes != 8)
+              if (word.size_bytes != 1 && word.size_bytes != 2 && word.size_bytes != 4 &&
+                  word.size_bytes != 8)
                 return wrong("a word's size is not 1, 2, 4 or 8");
               layout_.push_back(word);
               return true;
@@ -1387,7 +1471,8 @@ bool Reader::resolve_info(ir::GraphInfo& info, const InfoRefs& refs) {
   };
   if (refs.failed_stack != kNone) {
     if (refs.failed_stack >= tables_.stacks.size())
-      return wrong(fmt::format("failed_stack names stack {} of {}", refs.failed_stack, tables_.stacks.size()));
+      return wrong(
+          fmt::format("failed_stack names stack {} of {}", refs.failed_stack, tables_.stacks.size()));
     info.failed_stack = tables_.stacks[refs.failed_stack];
   }
   return stream(refs.failed_stream, "failed_stream", info.failed_stream) &&
@@ -1412,12 +1497,18 @@ bool Reader::read_params(value v) {
     std::uint32_t allocation = kNone;
     if (!fixed_array(entry, "a parameter word", 4, 6, [&](std::size_t i, auto&& element) {
           switch (i) {
-            case 0: return get_uint(element, "a word's slot", word.slot);
-            case 1: return get_uint(element, "a word's offset", word.offset_bytes);
-            case 2: return get_uint(element, "a word's size", word.size_bytes);
-            case 3: return get_hex(element, "a word's value", word.value);
-            case 4: return get_enum(element, "a word's type", kParamTypes, word.type);
-            default: return get_index_or_none(element, "a word's allocation", allocation);
+            case 0:
+              return get_uint(element, "a word's slot", word.slot);
+            case 1:
+              return get_uint(element, "a word's offset", word.offset_bytes);
+            case 2:
+              return get_uint(element, "a word's size", word.size_bytes);
+            case 3:
+              return get_hex(element, "a word's value", word.value);
+            case 4:
+              return get_enum(element, "a word's type", kParamTypes, word.type);
+            default:
+              return get_index_or_none(element, "a word's allocation", allocation);
           }
         }))
       return false;
@@ -1444,10 +1535,10 @@ enum NodeBit : std::uint32_t {
   kHasEnabled = 1u << 10,
   kHasHash = 1u << 11,
   kHasLaunch = 1u << 12,
-  kHasKernel = 1u << 13,   // a kernel property of its own
+  kHasKernel = 1u << 13,  // a kernel property of its own
   kHasParams = 1u << 14,
   kHasArgs = 1u << 15,
-  kHasCopy = 1u << 16,     // a memcpy or memset property
+  kHasCopy = 1u << 16,  // a memcpy or memset property
   kHasFunctionText = 1u << 17,
   kHasFunctionIndex = 1u << 18,
 };
@@ -1479,7 +1570,7 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
   std::uint32_t stream = kNone, thread = 0, nvtx = kNone, stack = kNone, launch_index = kNone;
   std::int16_t device = -1;
   bool enabled = true;
-  ir::KernelNode own;              // properties stated at the node itself
+  ir::KernelNode own;  // properties stated at the node itself
   std::uint32_t function_index = kNone;
   ir::StringId function_text = ir::kEmptyString;
   ir::MemcpyNode copy;
@@ -1487,8 +1578,18 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
   std::uint64_t user_data = 0, event = 0, address = 0, bytes = 0;
   std::uint32_t allocation = kNone, count = 0, body = kNone, src_allocation = kNone, dst_allocation = kNone;
   ir::ConditionalNode conditional;
-  std::uint32_t kernel_bits = 0;   // which of `own` are stated, beside a launch
-  enum : std::uint32_t { kGrid = 1, kBlock = 2, kCluster = 4, kDynamic = 8, kStatic = 16, kRegisters = 32, kPriority = 64, kCooperative = 128, kPdl = 256 };
+  std::uint32_t kernel_bits = 0;  // which of `own` are stated, beside a launch
+  enum : std::uint32_t {
+    kGrid = 1,
+    kBlock = 2,
+    kCluster = 4,
+    kDynamic = 8,
+    kStatic = 16,
+    kRegisters = 32,
+    kPriority = 64,
+    kCooperative = 128,
+    kPdl = 256
+  };
   bodies_.clear();
 
   const auto read_field = [&](const char* key, value& v) {
@@ -1561,10 +1662,13 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
           return true;
         }
         if (is(key, "depth")) return present |= kHasCopy, get_u64(v, "depth", copy.depth);
-        if (is(key, "dst_pitch_bytes")) return present |= kHasCopy, get_u64(v, "dst_pitch_bytes", copy.dst_pitch_bytes);
-        if (is(key, "dst_kind")) return present |= kHasCopy, get_enum(v, "dst_kind", kMemoryKinds, copy.dst_kind);
+        if (is(key, "dst_pitch_bytes"))
+          return present |= kHasCopy, get_u64(v, "dst_pitch_bytes", copy.dst_pitch_bytes);
+        if (is(key, "dst_kind"))
+          return present |= kHasCopy, get_enum(v, "dst_kind", kMemoryKinds, copy.dst_kind);
         if (is(key, "dst_device")) return present |= kHasCopy, get_int(v, "dst_device", copy.dst_device);
-        if (is(key, "dst_allocation")) return present |= kHasCopy, get_index(v, "dst_allocation", dst_allocation);
+        if (is(key, "dst_allocation"))
+          return present |= kHasCopy, get_index(v, "dst_allocation", dst_allocation);
         if (is(key, "dynamic_shared_bytes")) {
           present |= kHasKernel;
           kernel_bits |= kDynamic;
@@ -1650,10 +1754,13 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
         if (is(key, "stream")) return present |= kHasStream, get_index_or_none(v, "stream", stream);
         if (is(key, "stack")) return present |= kHasStack, get_index(v, "stack", stack);
         if (is(key, "src")) return present |= kHasCopy, get_hex(v, "src", copy.src);
-        if (is(key, "src_pitch_bytes")) return present |= kHasCopy, get_u64(v, "src_pitch_bytes", copy.src_pitch_bytes);
-        if (is(key, "src_kind")) return present |= kHasCopy, get_enum(v, "src_kind", kMemoryKinds, copy.src_kind);
+        if (is(key, "src_pitch_bytes"))
+          return present |= kHasCopy, get_u64(v, "src_pitch_bytes", copy.src_pitch_bytes);
+        if (is(key, "src_kind"))
+          return present |= kHasCopy, get_enum(v, "src_kind", kMemoryKinds, copy.src_kind);
         if (is(key, "src_device")) return present |= kHasCopy, get_int(v, "src_device", copy.src_device);
-        if (is(key, "src_allocation")) return present |= kHasCopy, get_index(v, "src_allocation", src_allocation);
+        if (is(key, "src_allocation"))
+          return present |= kHasCopy, get_index(v, "src_allocation", src_allocation);
         if (is(key, "static_shared_bytes")) {
           present |= kHasKernel;
           kernel_bits |= kStatic;
@@ -1673,7 +1780,8 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
         if (is(key, "width_bytes")) return present |= kHasCopy, get_u64(v, "width_bytes", copy.width_bytes);
         if (is(key, "width")) return present |= kHasCopy, get_u64(v, "width", fill.width);
         break;
-      default: break;
+      default:
+        break;
     }
     return unknown_property(key);
   };
@@ -1721,14 +1829,16 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
         if (args_.size() != word_count && (word_count != 0 || !args_.empty()))
           return wrong(fmt::format("{} args for a layout of {}", args_.size(), word_count));
         if (!arg_allocations_.empty() && arg_allocations_.size() != word_count)
-          return wrong(fmt::format("{} arg_allocations for a layout of {}", arg_allocations_.size(), word_count));
+          return wrong(
+              fmt::format("{} arg_allocations for a layout of {}", arg_allocations_.size(), word_count));
         words_.assign(layout_.begin() + first_word, layout_.begin() + first_word + word_count);
         for (std::size_t i = 0; i < words_.size(); ++i) {
           words_[i].value = args_[i];
           if (!arg_allocations_.empty()) resolve_allocation(arg_allocations_[i], words_[i].allocation);
         }
       }
-      if ((present & kHasName) == 0 && kernel.function.is_valid()) name = recording_.functions[kernel.function].name;
+      if ((present & kHasName) == 0 && kernel.function.is_valid())
+        name = recording_.functions[kernel.function].name;
       added = builder.add_kernel(name, kernel);
       if ((present & (kHasArgs | kHasParams)) != 0) {
         for (ir::ParamWord& word : words_)
@@ -1759,7 +1869,9 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
       added = builder.add_host(name, {function_text, user_data});
       break;
     case NodeKind::event_record:
-    case NodeKind::event_wait: added = builder.add_event(kind, name, {event}); break;
+    case NodeKind::event_wait:
+      added = builder.add_event(kind, name, {event});
+      break;
     case NodeKind::child_graph: {
       ir::ChildGraphNode child;
       if (body != kNone) {
@@ -1798,10 +1910,16 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
       break;
     }
     case NodeKind::ext_semaphore_signal:
-    case NodeKind::ext_semaphore_wait: added = builder.add_semaphore(kind, name, {count}); break;
-    case NodeKind::batch_mem_op: added = builder.add_batch_mem_op(name, {count, address}); break;
+    case NodeKind::ext_semaphore_wait:
+      added = builder.add_semaphore(kind, name, {count});
+      break;
+    case NodeKind::batch_mem_op:
+      added = builder.add_batch_mem_op(name, {count, address});
+      break;
     case NodeKind::empty:
-    case NodeKind::unknown: added = builder.add_node(kind, name); break;
+    case NodeKind::unknown:
+      added = builder.add_node(kind, name);
+      break;
   }
 
   if ((present & kHasSequence) != 0) builder.set_sequence(added, sequence);
@@ -1810,7 +1928,8 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
     present |= kHasStream;
   }
   if ((present & kHasStream) != 0 && stream != kNone) {
-    if (stream >= tables_.streams.size()) return wrong(fmt::format("stream {} of {}", stream, tables_.streams.size()));
+    if (stream >= tables_.streams.size())
+      return wrong(fmt::format("stream {} of {}", stream, tables_.streams.size()));
     builder.set_capture_stream(added, tables_.streams[stream]);
   }
   if ((present & kHasThread) != 0 || defaults_.has_thread)
@@ -1820,7 +1939,8 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
     builder.set_nvtx(added, tables_.nvtx[nvtx]);
   }
   if ((present & kHasStack) != 0) {
-    if (stack >= tables_.stacks.size()) return wrong(fmt::format("stack {} of {}", stack, tables_.stacks.size()));
+    if (stack >= tables_.stacks.size())
+      return wrong(fmt::format("stack {} of {}", stack, tables_.stacks.size()));
     builder.set_stack(added, tables_.stacks[stack]);
   }
   if ((present & kHasDevice) != 0 || defaults_.has_device)
@@ -1840,12 +1960,19 @@ bool Reader::read_edges(value v, ir::GraphBuilder& builder) {
     std::uint32_t type = 0;
     if (!fixed_array(item, "an edge", 2, 6, [&](std::size_t i, auto&& element) {
           switch (i) {
-            case 0: return get_index(element, "an edge's start", from);
-            case 1: return get_index(element, "an edge's end", to);
-            case 2: return get_uint(element, "an edge's from_port", data.from_port);
-            case 3: return get_uint(element, "an edge's to_port", data.to_port);
-            case 4: return get_uint(element, "an edge's type", type) && (type <= 1 || wrong("an edge's type is not 0 or 1"));
-            default: return get_index_or_none(element, "an edge's sync operation", sync);
+            case 0:
+              return get_index(element, "an edge's start", from);
+            case 1:
+              return get_index(element, "an edge's end", to);
+            case 2:
+              return get_uint(element, "an edge's from_port", data.from_port);
+            case 3:
+              return get_uint(element, "an edge's to_port", data.to_port);
+            case 4:
+              return get_uint(element, "an edge's type", type) &&
+                     (type <= 1 || wrong("an edge's type is not 0 or 1"));
+            default:
+              return get_index_or_none(element, "an edge's sync operation", sync);
           }
         }))
       return false;
@@ -1856,8 +1983,8 @@ bool Reader::read_edges(value v, ir::GraphBuilder& builder) {
 }
 
 bool Reader::read_sync_ops(value v, ir::Graph& graph) {
-  static constexpr std::array<std::string_view, 5> kKinds = {"event_record", "event_wait", "begin_capture", "end_capture",
-                                                             "update_dependencies"};
+  static constexpr std::array<std::string_view, 5> kKinds = {"event_record", "event_wait", "begin_capture",
+                                                             "end_capture", "update_dependencies"};
   return for_each(v, "sync_ops", [&](value& item) {
     ir::SyncOp op;
     bool has_kind = false;
@@ -1890,8 +2017,8 @@ bool Reader::read_sync_ops(value v, ir::Graph& graph) {
   });
 }
 
-bool Reader::read_graph_fields(od::object& object, bool tables_known, ir::GraphBuilder& builder, InfoRefs& refs,
-                               bool& out_of_order) {
+bool Reader::read_graph_fields(od::object& object, bool tables_known, ir::GraphBuilder& builder,
+                               InfoRefs& refs, bool& out_of_order) {
   bool body_seen = false, streams_seen = false, launches_seen = false;
   const auto table = [&] {
     out_of_order |= body_seen;
@@ -1962,7 +2089,8 @@ bool Reader::read_graph_fields(od::object& object, bool tables_known, ir::GraphB
       case 't':
         if (is(key, "type")) return true;
         break;
-      default: break;
+      default:
+        break;
     }
     return unknown_property(key);
   });
@@ -2010,7 +2138,8 @@ bool Reader::read_graph(od::object& object) {
     clear();
     od::document document;
     od::object again;
-    if (parser_.iterate(record_text_.data(), record_text_.size(), record_capacity_).get(document) != simdjson::SUCCESS ||
+    if (parser_.iterate(record_text_.data(), record_text_.size(), record_capacity_).get(document) !=
+            simdjson::SUCCESS ||
         document.get_object().get(again) != simdjson::SUCCESS)
       return wrong("the record cannot be read twice");
     if (!read_graph_tables(again)) return false;
@@ -2024,7 +2153,8 @@ bool Reader::read_graph(od::object& object) {
   if (graph_number_ == kNone) return wrong("the record has no graph");
   if (!has_nodes_) return wrong("the record has no nodes");
   if (!has_facts_) return wrong("the record has no facts");
-  if (slots_.contains(graph_number_)) return wrong(fmt::format("graph {} was already recorded", graph_number_));
+  if (slots_.contains(graph_number_))
+    return wrong(fmt::format("graph {} was already recorded", graph_number_));
   ir::GraphInfo& info = builder->graph().info;
   if (!resolve_info(info, refs)) return false;
   info.process = process_of(graph_process_);
@@ -2035,7 +2165,8 @@ bool Reader::read_graph(od::object& object) {
   auto finished = builder->finish();
   if (!finished) return wrong(finished.error().message);
   if (builder->duplicate_edges() != 0)
-    recording_.add_loss(ir::Loss::Severity::info, "repeated edges were merged", builder->duplicate_edges(), line_offset_);
+    recording_.add_loss(ir::Loss::Severity::info, "repeated edges were merged", builder->duplicate_edges(),
+                        line_offset_);
 
   const GraphId id = recording_.graphs.push_back(std::move(*finished));
   ir::Graph& graph = *recording_.graphs[id];
@@ -2047,13 +2178,16 @@ bool Reader::read_graph(od::object& object) {
   states_.push_back(state);
   slots_.emplace(graph_number_, Slot{id, 0});
   if (missing_allocations_ != 0) {
-    recording_.add_loss(ir::Loss::Severity::data_loss, "parameters name allocations that the file does not contain",
-                        missing_allocations_, line_offset_, {Fact::allocations});
-    spoil(graph, {Fact::allocations}, "some of the allocations that the graph uses are missing from the file");
+    recording_.add_loss(ir::Loss::Severity::data_loss,
+                        "parameters name allocations that the file does not contain", missing_allocations_,
+                        line_offset_, {Fact::allocations});
+    spoil(graph, {Fact::allocations},
+          "some of the allocations that the graph uses are missing from the file");
   }
   if (missing_bodies_ != 0)
-    recording_.add_loss(ir::Loss::Severity::data_loss, "nodes run graphs that the file does not contain before them",
-                        missing_bodies_, line_offset_);
+    recording_.add_loss(ir::Loss::Severity::data_loss,
+                        "nodes run graphs that the file does not contain before them", missing_bodies_,
+                        line_offset_);
   const auto adopt = [&](GraphId body, std::uint32_t node) {
     ir::Graph* const child = alive(body);
     if (child == nullptr || child->info.parent.is_valid() || body == id) return;
@@ -2115,7 +2249,8 @@ bool Reader::read_instance(od::object& object) {
   return true;
 }
 
-// --- data of graphs -----------------------------------------------------------------------------------------------------------
+// --- data of graphs
+// -----------------------------------------------------------------------------------------------------------
 
 bool Reader::read_replays(od::object& object) {
   std::uint32_t number = kNone;
@@ -2146,12 +2281,19 @@ bool Reader::read_replays(od::object& object) {
               std::uint8_t kind_known = 0;
               if (!fixed_array(entry, "an operation", 5, 6, [&](std::size_t i, auto&& element) {
                     switch (i) {
-                      case 0: return get_index_or_none(element, "an operation's node", node);
-                      case 1: return get_int(element, "an operation's device", op.device);
-                      case 2: return get_u64(element, "an operation's stream", op.stream);
-                      case 3: return get_i64(element, "an operation's start", op.start_ns);
-                      case 4: return get_i64(element, "an operation's end", op.end_ns);
-                      default: kind_known = 1; return get_kind(element, op.kind);
+                      case 0:
+                        return get_index_or_none(element, "an operation's node", node);
+                      case 1:
+                        return get_int(element, "an operation's device", op.device);
+                      case 2:
+                        return get_u64(element, "an operation's stream", op.stream);
+                      case 3:
+                        return get_i64(element, "an operation's start", op.start_ns);
+                      case 4:
+                        return get_i64(element, "an operation's end", op.end_ns);
+                      default:
+                        kind_known = 1;
+                        return get_kind(element, op.kind);
                     }
                   }))
                 return false;
@@ -2183,7 +2325,8 @@ bool Reader::read_replays(od::object& object) {
   bool ok = false;
   ir::Graph* const graph = open_graph(number, slot, ok);
   if (graph == nullptr) return ok;
-  if (graph->replay_ops.size() + ops.size() > kNone) return wrong("a graph has more than 2^32 replay operations");
+  if (graph->replay_ops.size() + ops.size() > kNone)
+    return wrong("a graph has more than 2^32 replay operations");
   const auto shift = [&](std::int64_t& ns) {
     return !__builtin_add_overflow(ns, base, &ns) || wrong("a time does not fit 64 bits");
   };
@@ -2255,15 +2398,19 @@ bool Reader::read_access(od::object& object) {
             std::uint32_t node = 0;
             if (!fixed_array(item, "an access", 4, 4, [&](std::size_t i, auto&& element) {
                   switch (i) {
-                    case 0: return get_index(element, "an access's node", node);
-                    case 1: return get_hex(element, "an access's begin", access.begin);
-                    case 2: return get_hex(element, "an access's end", access.end);
+                    case 0:
+                      return get_index(element, "an access's node", node);
+                    case 1:
+                      return get_hex(element, "an access's begin", access.begin);
+                    case 2:
+                      return get_hex(element, "an access's end", access.end);
                     default: {
                       const char* raw = nullptr;
                       if (!get_raw(element, "an access's direction", raw)) return false;
                       access.reads = is(raw, "r") || is(raw, "rw");
                       access.writes = is(raw, "w") || is(raw, "rw");
-                      if (!access.reads && !access.writes && !is(raw, "?")) note_unknown_value("direction", raw);
+                      if (!access.reads && !access.writes && !is(raw, "?"))
+                        note_unknown_value("direction", raw);
                       return true;
                     }
                   }
@@ -2333,13 +2480,20 @@ bool Reader::read_loose_ops(od::object& object) {
             ir::LooseOp& op = entry.second;
             if (!fixed_array(item, "an operation", 6, 7, [&](std::size_t i, auto&& element) {
                   switch (i) {
-                    case 0: return get_index(element, "an operation's name", entry.first);
-                    case 1: return get_kind(element, op.kind);
-                    case 2: return get_int(element, "an operation's device", op.device);
-                    case 3: return get_u64(element, "an operation's stream", op.stream);
-                    case 4: return get_i64(element, "an operation's start", op.start_ns);
-                    case 5: return get_i64(element, "an operation's end", op.end_ns);
-                    default: return get_u64(element, "an operation's correlation", op.correlation);
+                    case 0:
+                      return get_index(element, "an operation's name", entry.first);
+                    case 1:
+                      return get_kind(element, op.kind);
+                    case 2:
+                      return get_int(element, "an operation's device", op.device);
+                    case 3:
+                      return get_u64(element, "an operation's stream", op.stream);
+                    case 4:
+                      return get_i64(element, "an operation's start", op.start_ns);
+                    case 5:
+                      return get_i64(element, "an operation's end", op.end_ns);
+                    default:
+                      return get_u64(element, "an operation's correlation", op.correlation);
                   }
                 }))
               return false;
@@ -2354,7 +2508,8 @@ bool Reader::read_loose_ops(od::object& object) {
   for (auto& [name, op] : ops) {
     if (name >= names.size()) return wrong(fmt::format("an operation has name {} of {}", name, names.size()));
     op.name = names[name];
-    if (__builtin_add_overflow(op.start_ns, base, &op.start_ns) || __builtin_add_overflow(op.end_ns, base, &op.end_ns))
+    if (__builtin_add_overflow(op.start_ns, base, &op.start_ns) ||
+        __builtin_add_overflow(op.end_ns, base, &op.end_ns))
       return wrong("a time does not fit 64 bits");
   }
   for (const auto& [name, op] : ops) recording_.loose_ops.push_back(op);

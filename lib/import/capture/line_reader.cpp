@@ -33,8 +33,8 @@ base::Result<std::optional<LineReader::Line>> LineReader::next() {
       return std::optional(line);
     }
     if (searched_ > kMaxLineBytes)
-      return base::make_error(base::ErrorCode::limit, fmt::format("a line is longer than {} bytes", kMaxLineBytes),
-                              offset_);
+      return base::make_error(base::ErrorCode::limit,
+                              fmt::format("a line is longer than {} bytes", kMaxLineBytes), offset_);
     if (begin_ != 0) {
       std::memmove(buffer_.data(), buffer_.data() + begin_, searched_);
       begin_ = 0;

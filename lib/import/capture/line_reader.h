@@ -1,5 +1,5 @@
-// Cuts a Source into lines. One line is in memory at a time (plus what was read ahead), with readable bytes behind it,
-// which simdjson needs.
+// Cuts a Source into lines. One line is in memory at a time (plus what was read ahead), with readable bytes
+// behind it, which simdjson needs.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ class LineReader {
   static constexpr std::size_t kMaxLineBytes = std::size_t{2} << 30;
 
   struct Line {
-    std::string_view text;            // without its newline; valid until the next call
-    std::uint64_t offset_bytes = 0;   // of its first byte
-    bool terminated = true;           // false: the last line, without a newline
+    std::string_view text;           // without its newline; valid until the next call
+    std::uint64_t offset_bytes = 0;  // of its first byte
+    bool terminated = true;          // false: the last line, without a newline
   };
 
   explicit LineReader(Source& source) : source_(source) {}
@@ -37,9 +37,9 @@ class LineReader {
  private:
   Source& source_;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0, end_ = 0;   // unread bytes in buffer_
-  std::size_t searched_ = 0;          // bytes from begin_ on that hold no newline
-  std::uint64_t offset_ = 0;          // of begin_ in the source
+  std::size_t begin_ = 0, end_ = 0;  // unread bytes in buffer_
+  std::size_t searched_ = 0;         // bytes from begin_ on that hold no newline
+  std::uint64_t offset_ = 0;         // of begin_ in the source
   bool ended_ = false;
   std::optional<base::Error> stopped_by_;
 };

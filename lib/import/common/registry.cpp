@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "import/capture/capture_importer.h"
 #include "import/common/importer.h"
 #include "import/dot/dot_importer.h"
 #include "import/kineto/kineto_importer.h"
@@ -65,7 +66,8 @@ base::Result<void> expand_directory(const std::string& directory, std::vector<st
 }  // namespace
 
 std::span<const std::unique_ptr<Importer>> all_importers() {
-  static const std::array<std::unique_ptr<Importer>, 2> importers = {
+  static const std::array<std::unique_ptr<Importer>, 3> importers = {
+      make_capture_importer(),
       make_kineto_importer(),
       make_dot_importer(),
   };
