@@ -1,0 +1,134 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <concepts>
+#include <string>
+#include <type_traits>
+
+#include "base/id.h"
+#include "base/interner.h"
+#include "base/result.h"
+#include "base/text.h"
+
+namespace cglint::base {
+namespace {
+
+using A = Id<struct TagA>;
+using B = Id<struct TagB>;
+
+// Ids of different tags do not mix, and an IdVector takes only its own id.
+template <typename V, typename I>
+concept Indexable = requires(V& v, I i) { v[i]; };
+static_assert(Indexable<IdVector<A, int>, A>);
+static_assert(!Indexable<IdVector<A, int>, B>);
+static_assert(!Indexable<IdVector<A, int>, int>);
+static_assert(!std::convertible_to<int, A> && !std::convertible_to<A, B> && !std::convertible_to<A, std::uint32_t>);
+static_assert(!std::equality_comparable_with<A, B>);
+
+TEST(Id, IsInvalidByDefaultAndOrdered) {
+  EXPECT_FALSE(A().is_valid());
+  EXPECT_TRUE(A(0).is_valid());
+  EXPECT_LT(A(1), A(2));
+  EXPECT_LT(A(2), A());  // invalid sorts last
+}
+
+TEST(IdVector, GivesIdsInOrder) {
+  IdVector<A, std::string> items;
+  const A first = items.push_back("x");
+  const A second = items.push_back("y");
+  EXPECT_EQ(items[first], "x");
+  EXPECT_EQ(items[second], "y");
+  std::size_t count = 0;
+  for (const A id : items.ids()) count += items[id].size();
+  EXPECT_EQ(count, 2U);
+  EXPECT_FALSE(items.contains(A()));
+}
+
+TEST(Interner, EqualStringsShareAnIdAndViewsStay) {
+  StringInterner strings;
+  EXPECT_EQ(strings.intern(""), kEmptyString);
+  const StringId first = strings.intern("kernel");
+  const std::string_view view = strings.view(first);
+  for (int i = 0; i < 20000; ++i) strings.intern("name " + std::to_string(i));
+  strings.intern(std::string(200000, 'x'));  // larger than a block
+  EXPECT_EQ(strings.intern("kernel"), first);
+  EXPECT_EQ(view.data(), strings.view(first).data());
+  EXPECT_EQ(strings.view(StringId()), "");
+  EXPECT_FALSE(strings.find("absent").is_valid());
+  EXPECT_EQ(strings.find("kernel"), first);
+}
+
+TEST(Interner, KeepsNulBytes) {
+  StringInterner strings;
+  const StringId a = strings.intern(std::string_view("a\0b", 3));
+  EXPECT_NE(a, strings.intern("a"));
+  EXPECT_EQ(strings.view(a).size(), 3U);
+}
+
+TEST(Interner, SurvivesBeingMoved) {
+  StringInterner strings;
+  const StringId id = strings.intern("kept");
+  StringInterner moved = std::move(strings);
+  EXPECT_EQ(moved.view(id), "kept");
+  EXPECT_EQ(moved.intern("kept"), id);
+}
+
+Result<int> half(int value) {
+  if (value % 2 != 0) return make_error(ErrorCode::malformed, "odd", 7);
+  return value / 2;
+}
+
+Result<void> twice(int value) {
+  CGLINT_TRY(half(value));
+  return {};
+}
+
+TEST(Result, CarriesAValueOrAnErrorWithFileAndOffset) {
+  EXPECT_EQ(*half(4), 2);
+  const auto failed = half(3);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(Error(failed.error()).with_file("a.dot").to_string(), "a.dot: odd (at byte 7)");
+  EXPECT_TRUE(twice(2));
+  EXPECT_EQ(twice(1).error().code, ErrorCode::malformed);
+}
+
+TEST(Printable, EscapesWhatATerminalWouldInterpret) {
+  EXPECT_EQ(printable("gemm<1>"), "gemm<1>");
+  EXPECT_EQ(printable("a\x1b[31mb"), "a\\x1b[31mb");
+  EXPECT_EQ(printable(std::string_view("a\0b\n\x7f", 5)), "a\\x00b\\x0a\\x7f");
+  EXPECT_EQ(printable("\xff\xfe"), "\\xff\\xfe");
+  EXPECT_EQ(printable("\xc2\x9b" "31m"), "\\xc2\\x9b31m");  // U+009B is a control sequence introducer
+  EXPECT_EQ(printable("caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x94\xa5"), "caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x94\xa5");
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // a lone surrogate
+  EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");           // an overlong form
+}
+
+TEST(Printable, CutsLongTextInTheMiddle) {
+  const std::string cut = printable(std::string(500, 'a') + std::string(500, 'b'), 100);
+  EXPECT_EQ(cut.size(), 100U);
+  EXPECT_TRUE(cut.starts_with("aaa") && cut.ends_with("bbb") && cut.find("...") != std::string::npos);
+  const std::string accents = [] {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "\xc3\xa9";
+    return text;
+  }();
+  for (std::size_t limit = 8; limit < 60; ++limit) EXPECT_TRUE(is_valid_utf8(printable(accents, limit))) << limit;
+}
+
+TEST(Closest, FindsTyposOnly) {
+  constexpr std::array<std::string_view, 3> kNames = {"stream-explosion", "stream-budget", "CG101"};
+  EXPECT_EQ(closest("stream-explosoin", kNames), "stream-explosion");
+  EXPECT_EQ(closest("CG110", kNames), "");  // two letters of five differ
+  EXPECT_EQ(closest("CG100", kNames), "CG101");
+  EXPECT_EQ(closest("bananas", kNames), "");
+  EXPECT_EQ(closest(std::string(100000, 'x'), kNames), "");
+}
+
+TEST(CountOf, UsesThePlural) {
+  EXPECT_EQ(count_of(1, "graph"), "1 graph");
+  EXPECT_EQ(count_of(0, "graph"), "0 graphs");
+  EXPECT_EQ(count_of(2, "branch", "branches"), "2 branches");
+}
+
+}  // namespace
+}  // namespace cglint::base
