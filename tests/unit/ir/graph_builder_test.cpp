@@ -27,11 +27,12 @@ TEST(GraphBuilder, EmptyGraph) {
 TEST(GraphBuilder, NeighboursMirrorEachOtherOnRandomGraphs) {
   std::mt19937 random(7);
   for (int round = 0; round < 500; ++round) {
-    const std::uint32_t n = 1 + random() % 30;
+    const auto draw = [&random](std::uint32_t bound) { return static_cast<std::uint32_t>(random() % bound); };
+    const std::uint32_t n = 1 + draw(30);
     std::set<std::pair<std::uint32_t, std::uint32_t>> wanted;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> given;
     for (std::uint32_t i = 0; i < n * 2; ++i) {
-      const std::uint32_t a = random() % n, b = random() % n;
+      const std::uint32_t a = draw(n), b = draw(n);
       if (a >= b) continue;
       given.emplace_back(a, b);
       wanted.insert({a, b});
