@@ -9,6 +9,7 @@
 
 #include "analysis/analyses.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "engine/rule.h"
 
 namespace cglint::engine {
@@ -61,17 +62,21 @@ auto weight(const Finding& finding) {
 }  // namespace
 
 struct InputChecker::State final : FindingSink {
-  State(const Config& config_in, const analysis::KernelTable& kernels_in) : config(config_in), kernels(kernels_in) {}
+  State(const Config& config_in, const analysis::KernelTable& kernels_in, std::string file_in)
+      : config(config_in), kernels(kernels_in) {
+    summary.file = std::move(file_in);
+  }
 
   const Config& config;
   const analysis::KernelTable& kernels;
   InputSummary summary;
   std::vector<Finding> findings;
   std::vector<NotChecked> not_checked_entries;
-  std::vector<base::Error> errors;
+  std::vector<base::Error> errors;  // the input could not be read
   std::size_t hidden_possible = 0;
   std::vector<bool> checked;
   std::size_t checkable_graphs = 0;
+  std::size_t rule_checks = 0;      // rules that really looked at a graph
 
   const ir::Recording* identities_of = nullptr;
   std::unique_ptr<analysis::KernelIdentities> identities;
@@ -82,12 +87,13 @@ struct InputChecker::State final : FindingSink {
   ir::GraphId graph_id;
   const Rule* rule = nullptr;
   std::size_t graph_first_finding = 0;
+  std::size_t unchecked_count = 0;
 
   void report(Finding finding, std::string_view fingerprint_basis) override {
     const RuleInfo& info = rule->info();
     finding.code = info.code;
     finding.slug = info.slug;
-    finding.file = recording->file;
+    finding.file = summary.file;
     finding.graph = graph_id;
     finding.graph_name = recording->text(graph->info.name);
     finding.graph_instances = graph->info.instances;
@@ -103,6 +109,7 @@ struct InputChecker::State final : FindingSink {
   void not_checked(ir::FactSet missing, std::string_view reason) override { add_not_checked(missing, reason); }
 
   void add_not_checked(ir::FactSet missing, std::string_view reason) {
+    ++unchecked_count;
     const RuleInfo& info = rule->info();
     for (NotChecked& entry : not_checked_entries) {
       if (entry.code == info.code && entry.missing == missing && entry.reason == reason) {
@@ -113,7 +120,7 @@ struct InputChecker::State final : FindingSink {
     NotChecked entry;
     entry.code = info.code;
     entry.slug = info.slug;
-    entry.file = recording->file;
+    entry.file = summary.file;
     entry.graph_name = recording->text(graph->info.name);
     entry.missing = missing;
     entry.reason = reason;
@@ -160,8 +167,8 @@ struct InputChecker::State final : FindingSink {
   }
 };
 
-InputChecker::InputChecker(const Config& config, const analysis::KernelTable& kernels)
-    : state_(std::make_unique<State>(config, kernels)) {}
+InputChecker::InputChecker(const Config& config, const analysis::KernelTable& kernels, std::string file)
+    : state_(std::make_unique<State>(config, kernels, std::move(file))) {}
 InputChecker::~InputChecker() = default;
 InputChecker::InputChecker(InputChecker&&) noexcept = default;
 
@@ -195,7 +202,9 @@ void InputChecker::check_graph(const ir::Recording& recording, ir::GraphId graph
       continue;
     }
     base::set_check_context(info.code.data());
+    const std::size_t unchecked_before = state.unchecked_count;
     rule->check({recording, graph_id, graph, analyses, state.config, info}, state);
+    if (state.unchecked_count == unchecked_before) ++state.rule_checks;
     base::set_check_context("");
   }
   state.link_causes();
@@ -206,7 +215,6 @@ void InputChecker::finish(const ir::Recording& recording) {
   for (const ir::GraphId id : recording.graphs.ids())
     if (recording.graphs[id] != nullptr) check_graph(recording, id);
   InputSummary& summary = state.summary;
-  summary.file = recording.file;
   summary.format = recording.format;
   for (const ir::LooseOp& op : recording.loose_ops)
     if (op.kind == ir::NodeKind::kernel) ++summary.loose_kernels;
@@ -227,10 +235,13 @@ void InputChecker::finish(const ir::Recording& recording) {
       summary.nothing_reason = state.not_checked_entries.front().reason;
     else if (recording.has_timeline)
       summary.nothing_reason = summary.loose_kernels > 0
-                                   ? fmt::format("{} GPU kernels, but no graph launch", summary.loose_kernels)
+                                   ? fmt::format("{}, but no graph launch", base::count_of(summary.loose_kernels, "GPU kernel"))
                                    : std::string("the trace has no GPU activity");
     else
       summary.nothing_reason = "the input holds no graph with nodes";
+  } else if (state.rule_checks == 0 && !state.not_checked_entries.empty()) {
+    summary.nothing_to_check = true;
+    summary.nothing_reason = "no rule could be checked";
   }
 }
 
@@ -245,7 +256,7 @@ Report merge_inputs(const Config& config, std::vector<InputChecker> inputs) {
   for (InputChecker& input : inputs) {
     InputChecker::State& state = *input.state_;
     for (base::Error& error : state.errors) report.errors.push_back(std::move(error));
-    if (!state.errors.empty() && state.summary.file.empty()) continue;
+    if (!state.errors.empty()) continue;
     report.hidden_possible += state.hidden_possible;
 
     // Equal findings over several graphs become one.

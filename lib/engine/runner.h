@@ -69,7 +69,8 @@ struct Report {
 // The checks of one input. One per thread; inputs are merged by merge_inputs().
 class InputChecker {
  public:
-  InputChecker(const Config& config, const analysis::KernelTable& kernels);
+  // `file` is the input as the user named it.
+  InputChecker(const Config& config, const analysis::KernelTable& kernels, std::string file);
   ~InputChecker();
   InputChecker(InputChecker&&) noexcept;
 

@@ -31,7 +31,7 @@ struct LintOptions {
 
 engine::InputChecker check_file(const std::string& path, const LintOptions& options, const analysis::KernelTable& kernels,
                                 Progress& progress) {
-  engine::InputChecker checker(options.config, kernels);
+  engine::InputChecker checker(options.config, kernels, path);
   import::ReadOptions read;
   read.on_graph = [&](ir::Recording& recording, ir::GraphId graph) {
     checker.check_graph(recording, graph);

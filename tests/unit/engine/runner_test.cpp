@@ -22,7 +22,7 @@ void add_graph(ir::Recording& recording, std::string_view name, std::size_t node
 Report run(const Config& config, std::vector<ir::Recording> recordings) {
   std::vector<InputChecker> inputs;
   for (ir::Recording& recording : recordings) {
-    inputs.emplace_back(config, analysis::KernelTable::builtin());
+    inputs.emplace_back(config, analysis::KernelTable::builtin(), recording.file);
     inputs.back().finish(recording);
   }
   return merge_inputs(config, std::move(inputs));
@@ -60,6 +60,12 @@ TEST(Runner, MissingFactsAreNotCheckedAndNeverClean) {
   ASSERT_EQ(report.not_checked.size(), 1U);
   EXPECT_EQ(report.not_checked[0].code, "CG002");
   EXPECT_EQ(report.not_checked[0].reason, "the input has no dependency edges");
+  EXPECT_TRUE(report.inputs[0].nothing_to_check);  // no rule at all could look at the input
+  EXPECT_EQ(report.exit_code(config), 4);
+  // With one rule that could, the run is clean unless unchecked rules fail it.
+  config.ignore = {"CG001", "CG003", "CG006", "CG007", "CG009"};
+  report = run_one(config);
+  EXPECT_FALSE(report.inputs[0].nothing_to_check);
   EXPECT_EQ(report.exit_code(config), 0);
   config.fail_on_unchecked = true;
   EXPECT_EQ(report.exit_code(config), 4);
