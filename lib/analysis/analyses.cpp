@@ -5,7 +5,8 @@
 namespace cglint::analysis {
 
 struct Analyses::State {
-  State(const ir::Recording& r, const ir::Graph& g, const KernelIdentities& i) : recording(r), graph(g), identities(i) {}
+  State(const ir::Recording& r, const ir::Graph& g, const KernelIdentities& i)
+      : recording(r), graph(g), identities(i) {}
 
   const ir::Recording& recording;
   const ir::Graph& graph;
@@ -42,9 +43,15 @@ Analyses::Analyses(const ir::Recording& recording, ir::GraphId graph_id, const K
     : state_(std::make_unique<State>(recording, graph_of(recording, graph_id), identities)) {}
 Analyses::~Analyses() = default;
 
-const ir::Recording& Analyses::recording() const { return state_->recording; }
-const ir::Graph& Analyses::graph() const { return state_->graph; }
-const KernelIdentities& Analyses::identities() const { return state_->identities; }
+const ir::Recording& Analyses::recording() const {
+  return state_->recording;
+}
+const ir::Graph& Analyses::graph() const {
+  return state_->graph;
+}
+const KernelIdentities& Analyses::identities() const {
+  return state_->identities;
+}
 
 const TopologicalOrder& Analyses::topology() {
   return once(state_->topology, [&] { return topological_order(graph()); });
@@ -55,7 +62,8 @@ const Reachability& Analyses::starts_after() {
 const Reachability& Analyses::memory_ordered_after() {
   // Where every edge is full the two relations are the same.
   const auto& data = graph().edge_data;
-  if (std::all_of(data.begin(), data.end(), [](const ir::EdgeData& d) { return d.is_full(); })) return starts_after();
+  if (std::all_of(data.begin(), data.end(), [](const ir::EdgeData& d) { return d.is_full(); }))
+    return starts_after();
   return once(state_->memory_ordered_after,
               [&] { return analysis::memory_ordered_after(recording(), graph(), topology()); });
 }
@@ -69,7 +77,8 @@ const NodeTimes& Analyses::node_times() {
   return once(state_->node_times, [&] { return analysis::node_times(graph()); });
 }
 const CriticalPath& Analyses::critical_path() {
-  return once(state_->critical_path, [&] { return analysis::critical_path(graph(), topology(), node_times()); });
+  return once(state_->critical_path,
+              [&] { return analysis::critical_path(graph(), topology(), node_times()); });
 }
 const Layers& Analyses::layers() {
   return once(state_->layers, [&] { return detect_layers(recording(), graph(), identities()); });
@@ -81,7 +90,8 @@ const PredictedStreams& Analyses::predicted_streams() {
   return once(state_->predicted_streams, [&] { return predict_streams(recording(), graph()); });
 }
 const std::vector<RegionOverlap>& Analyses::region_overlaps() {
-  return once(state_->region_overlaps, [&] { return analysis::region_overlaps(graph(), fork_join_regions()); });
+  return once(state_->region_overlaps,
+              [&] { return analysis::region_overlaps(graph(), fork_join_regions()); });
 }
 
 }  // namespace cglint::analysis

@@ -1,5 +1,6 @@
-// Everything that rules and reports may ask about one graph, computed once, lazily, and shared. Each analysis is a
-// pure function in a header of its own; this class only remembers results. Not thread safe: one per graph per thread.
+// Everything that rules and reports may ask about one graph, computed once, lazily, and shared. Each analysis
+// is a pure function in a header of its own; this class only remembers results. Not thread safe: one per
+// graph per thread.
 #pragma once
 
 #include <memory>
@@ -33,14 +34,14 @@ class Analyses {
 
   const TopologicalOrder& topology();
   const Reachability& starts_after();          // every edge
-  const Reachability& memory_ordered_after();  // full edges, and programmatic ones as far as they prove completion
+  const Reachability& memory_ordered_after();  // edges as far as they prove completion
   const Width& width();                        // of the activity nodes, by `starts after`
   const std::vector<ForkJoinRegion>& fork_join_regions();
-  const NodeTimes& node_times();               // median duration per node over the replays
+  const NodeTimes& node_times();  // median duration per node over the replays
   const CriticalPath& critical_path();
   const Layers& layers();
-  const ReplayStreams& replay_streams();       // measured
-  const PredictedStreams& predicted_streams(); // from the graph alone
+  const ReplayStreams& replay_streams();                // measured
+  const PredictedStreams& predicted_streams();          // from the graph alone
   const std::vector<RegionOverlap>& region_overlaps();  // one per fork/join region
 
  private:

@@ -5,9 +5,10 @@
 namespace cglint::analysis {
 namespace {
 
-// The post-dominator tree, grown from the exit backwards. Nodes are topological positions; the exit, which follows every
-// node without successors, is number n. A node's parent is the lowest common ancestor of its successors. Ancestors are
-// found in O(log depth) with one jump pointer per node (Myers, "An applicative random-access stack", IPL 17(5), 1983).
+// The post-dominator tree, grown from the exit backwards. Nodes are topological positions; the exit, which
+// follows every node without successors, is number n. A node's parent is the lowest common ancestor of its
+// successors. Ancestors are found in O(log depth) with one jump pointer per node (Myers, "An applicative
+// random-access stack", IPL 17(5), 1983).
 class PostDominators {
  public:
   PostDominators(const ir::Graph& graph, const TopologicalOrder& order)
@@ -24,7 +25,8 @@ class PostDominators {
       parent_[position] = meet;
       depth_[position] = depth_[meet] + 1;
       const std::uint32_t jump = jump_[meet];
-      jump_[position] = depth_[meet] - depth_[jump] == depth_[jump] - depth_[jump_[jump]] ? jump_[jump] : meet;
+      jump_[position] =
+          depth_[meet] - depth_[jump] == depth_[jump] - depth_[jump_[jump]] ? jump_[jump] : meet;
     }
   }
 
@@ -70,21 +72,24 @@ class RegionFinder {
     }
     std::sort(regions.begin(), regions.end(),
               [](const ForkJoinRegion& a, const ForkJoinRegion& b) { return a.fork < b.fork; });
-    if (roots.size() >= 2) regions.insert(regions.begin(), list(ir::NodeId(), std::move(roots), meet, budget));
+    if (roots.size() >= 2)
+      regions.insert(regions.begin(), list(ir::NodeId(), std::move(roots), meet, budget));
     return regions;
   }
 
  private:
   static constexpr std::uint32_t kNoBranch = ~std::uint32_t{0};
 
-  ForkJoinRegion list(ir::NodeId fork, std::vector<ir::NodeId> heads, std::uint32_t join, std::size_t& budget) {
+  ForkJoinRegion list(ir::NodeId fork, std::vector<ir::NodeId> heads, std::uint32_t join,
+                      std::size_t& budget) {
     ForkJoinRegion region;
     region.fork = fork;
     if (join != tree_.exit()) region.join = order_.order[join];
     region.has_direct_edge = std::erase(heads, region.join) > 0;
     region.branches.resize(heads.size());
 
-    // What the heads lead to before the join: nothing else can be reached, for the join post-dominates the fork.
+    // What the heads lead to before the join: nothing else can be reached, for the join post-dominates the
+    // fork.
     std::vector<std::uint32_t> found;
     for (std::uint32_t b = 0; b < heads.size(); ++b) {
       region.branches[b].head = region.branches[b].tail = heads[b];
@@ -114,7 +119,8 @@ class RegionFinder {
     return region;
   }
 
-  // Gives the node to a branch. Called in topological order, so that the predecessors in the region have theirs.
+  // Gives the node to a branch. Called in topological order, so that the predecessors in the region have
+  // theirs.
   void assign(ir::NodeId node, ForkJoinRegion& region) {
     std::uint32_t& mine = branch_[node.index()];
     if (mine == kPending) {

@@ -125,8 +125,9 @@ std::int64_t intersection_ns(const std::vector<Interval>& a, const std::vector<I
 }
 
 std::uint32_t max_concurrency(const std::vector<Interval>& intervals, std::int64_t tolerance_ns) {
-  // Two intervals overlap by more than t exactly if they still meet after t is cut off each one's end; and intervals
-  // that meet pairwise have an instant in common. So the answer is the greatest depth of the shortened intervals.
+  // Two intervals overlap by more than t exactly if they still meet after t is cut off each one's end; and
+  // intervals that meet pairwise have an instant in common. So the answer is the greatest depth of the
+  // shortened intervals.
   std::vector<std::int64_t> begins, ends;
   bool any = false;
   for (const Interval& interval : intervals) {
@@ -147,10 +148,10 @@ std::uint32_t max_concurrency(const std::vector<Interval>& intervals, std::int64
 }
 
 std::int64_t clock_tolerance_ns(const ir::Graph& graph) {
-  const bool whole_us = !graph.replay_ops.empty() &&
-                        std::all_of(graph.replay_ops.begin(), graph.replay_ops.end(), [](const ir::ReplayOp& op) {
-                          return op.start_ns % 1000 == 0 && op.end_ns % 1000 == 0;
-                        });
+  const bool whole_us =
+      !graph.replay_ops.empty() &&
+      std::all_of(graph.replay_ops.begin(), graph.replay_ops.end(),
+                  [](const ir::ReplayOp& op) { return op.start_ns % 1000 == 0 && op.end_ns % 1000 == 0; });
   return whole_us ? 2000 : 100;
 }
 

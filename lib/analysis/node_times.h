@@ -9,11 +9,11 @@
 namespace cglint::analysis {
 
 struct NodeTimes {
-  bool available = false;                              // the input has replay times and some operations are matched to nodes
+  bool available = false;  // the input has replay times and some operations are matched to nodes
   base::IdVector<ir::NodeId, std::int64_t> median_ns;  // 0 for nodes without records
   base::IdVector<ir::NodeId, std::uint32_t> samples;   // replays that have a record of the node
-  // First start to last end of a replay, over the complete replays. Where no replay is complete, over the others: then
-  // the spans are lower bounds. Percentiles are nearest-rank.
+  // First start to last end of a replay, over the complete replays. Where no replay is complete, over the
+  // others: then the spans are lower bounds. Percentiles are nearest-rank.
   std::int64_t median_span_ns = 0;
   std::int64_t p10_span_ns = 0, p90_span_ns = 0;
   bool span_is_lower_bound = false;
@@ -37,9 +37,9 @@ std::int64_t intersection_ns(const std::vector<Interval>& a, const std::vector<I
 // `tolerance_ns` (integer-microsecond rounding, tracer jitter), do not count as concurrent.
 std::uint32_t max_concurrency(const std::vector<Interval>& intervals, std::int64_t tolerance_ns);
 
-// How long two operations of one stream may seem to overlap because of the clock: 2 us where every time of the graph's
-// replays is a whole microsecond (start and duration are rounded apart; such traces show 2 us on a single stream),
-// else 100 ns (GPU timestamps advance in steps of 32 ns).
+// How long two operations of one stream may seem to overlap because of the clock: 2 us where every time of
+// the graph's replays is a whole microsecond (start and duration are rounded apart; such traces show 2 us on
+// a single stream), else 100 ns (GPU timestamps advance in steps of 32 ns).
 std::int64_t clock_tolerance_ns(const ir::Graph& graph);
 
 }  // namespace cglint::analysis

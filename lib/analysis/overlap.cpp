@@ -18,7 +18,8 @@ std::int64_t median(std::vector<std::int64_t>& values) {
 
 }  // namespace
 
-std::vector<RegionOverlap> region_overlaps(const ir::Graph& graph, const std::vector<ForkJoinRegion>& regions) {
+std::vector<RegionOverlap> region_overlaps(const ir::Graph& graph,
+                                           const std::vector<ForkJoinRegion>& regions) {
   std::vector<RegionOverlap> result(regions.size());
   if (!graph.facts.contains(ir::Fact::replay_times)) return result;
   struct Samples {
@@ -86,8 +87,9 @@ TimelineStats timeline_stats(std::span<const ir::ReplayOp> operations) {
   if (operations.empty()) return result;
   std::vector<std::size_t> order(operations.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return operations[a].start_ns < operations[b].start_ns; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return operations[a].start_ns < operations[b].start_ns;
+  });
   std::vector<TimelineStats::Gap> gaps;
   std::int64_t end = operations[order.front()].start_ns;
   std::size_t last = order.front();
@@ -107,8 +109,9 @@ TimelineStats timeline_stats(std::span<const ir::ReplayOp> operations) {
   result.span_ns = end - operations[order.front()].start_ns;
   result.busy_ns = result.span_ns - result.idle_ns;
   result.overlap_ns -= result.busy_ns;
-  std::stable_sort(gaps.begin(), gaps.end(),
-                   [](const TimelineStats::Gap& a, const TimelineStats::Gap& b) { return a.dur_ns > b.dur_ns; });
+  std::stable_sort(gaps.begin(), gaps.end(), [](const TimelineStats::Gap& a, const TimelineStats::Gap& b) {
+    return a.dur_ns > b.dur_ns;
+  });
   if (gaps.size() > 5) gaps.resize(5);
   result.largest_gaps = std::move(gaps);
   return result;

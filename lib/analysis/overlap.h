@@ -11,25 +11,29 @@
 
 namespace cglint::analysis {
 
-// A branch is busy while one of its operations runs. Replays count if at least two branches have records. All times are
-// of the replay as traced.
+// A branch is busy while one of its operations runs. Replays count if at least two branches have records. All
+// times are of the replay as traced.
 struct RegionOverlap {
-  bool measured = false;                               // some replay counted
-  std::uint32_t replays = 0;                           // with records for at least two branches
-  std::uint32_t replays_overlapping = 0;               // in which two branches ran together for longer than the clock's tolerance
-  // What overlap hid: summed branch times minus the time in which any branch was busy (an instant with k busy branches
-  // counts k - 1; with two branches, the time in which both were busy).
+  bool measured = false;      // some replay counted
+  std::uint32_t replays = 0;  // with records for at least two branches
+  std::uint32_t replays_overlapping =
+      0;  // in which two branches ran together for longer than the clock's tolerance
+  // What overlap hid: summed branch times minus the time in which any branch was busy (an instant with k busy
+  // branches counts k - 1; with two branches, the time in which both were busy).
   std::int64_t median_overlap_ns = 0;
-  std::int64_t median_possible_ns = 0;                 // summed branch times minus the longest: what full overlap would hide
-  std::int64_t median_busy_ns = 0;                     // time in which any branch was busy
+  std::int64_t median_possible_ns = 0;  // summed branch times minus the longest: what full overlap would hide
+  std::int64_t median_busy_ns = 0;      // time in which any branch was busy
   // median_overlap_ns / median_possible_ns, 0 where nothing is possible.
   [[nodiscard]] double efficiency() const {
-    return median_possible_ns > 0 ? static_cast<double>(median_overlap_ns) / static_cast<double>(median_possible_ns) : 0.0;
+    return median_possible_ns > 0
+               ? static_cast<double>(median_overlap_ns) / static_cast<double>(median_possible_ns)
+               : 0.0;
   }
 };
 
 // One entry per region, same order.
-std::vector<RegionOverlap> region_overlaps(const ir::Graph& graph, const std::vector<ForkJoinRegion>& regions);
+std::vector<RegionOverlap> region_overlaps(const ir::Graph& graph,
+                                           const std::vector<ForkJoinRegion>& regions);
 
 // Whole-timeline numbers of a set of operations (for `inspect`).
 struct TimelineStats {
@@ -37,9 +41,9 @@ struct TimelineStats {
   std::int64_t overlap_ns = 0;                         // summed durations - busy
   struct Gap {
     std::int64_t begin_ns = 0, dur_ns = 0;
-    std::size_t after_op = 0, before_op = 0;           // indices into the operations given
+    std::size_t after_op = 0, before_op = 0;  // indices into the operations given
   };
-  std::vector<Gap> largest_gaps;                       // at most 5, longest first, then earliest first
+  std::vector<Gap> largest_gaps;  // at most 5, longest first, then earliest first
 };
 // Operations in any order. One of no duration is not busy time, but it ends a gap.
 TimelineStats timeline_stats(std::span<const ir::ReplayOp> operations);

@@ -8,33 +8,39 @@ namespace cglint::analysis {
 
 // What an edge proves
 // -------------------
-// Two moments of a node v matter: s(v), when it starts, and w(v), when its work begins: after the wait on its grid
-// dependency (griddepcontrol.wait) if it makes one, else the same as s(v). For a moment x let C(x) be the set of nodes
-// known to be complete, with their writes visible, at x. "v is memory-ordered after a" means: a is in C(w(v)).
+// Two moments of a node v matter: s(v), when it starts, and w(v), when its work begins: after the wait on its
+// grid dependency (griddepcontrol.wait) if it makes one, else the same as s(v). For a moment x let C(x) be
+// the set of nodes known to be complete, with their writes visible, at x. "v is memory-ordered after a"
+// means: a is in C(w(v)).
 //
 //   * v works only after it started:                               C(w(v)) contains C(s(v)).
-//   * Full edge u -> v: v starts when u is complete. A complete u has done its work, so whatever was complete at w(u)
+//   * Full edge u -> v: v starts when u is complete. A complete u has done its work, so whatever was complete
+//   at w(u)
 //     still is:                                                    C(s(v)) contains {u} and C(w(u)).
-//   * Programmatic edge u -> v: v may start as soon as every block of u has triggered or ended, so u has started:
+//   * Programmatic edge u -> v: v may start as soon as every block of u has triggered or ended, so u has
+//   started:
 //                                                                  C(s(v)) contains C(s(u)), but not u.
 //     If v waits, the wait returns when the grids it depends on are complete and flushed:
 //                                                                  C(w(v)) contains {u} and C(w(u)).
 //     If u never triggers, v starts when every block of u has ended, hence after u's own wait:
-//                                                                  C(s(v)) contains C(w(u)), but still not u, because
+//                                                                  C(s(v)) contains C(w(u)), but still not u,
+//                                                                  because
 //     the end of the blocks is not the flush of their writes.
 //   * Launch-order edge u -> v: v starts when every block of u has begun:
 //                                                                  C(s(v)) contains C(s(u)), but not u.
 //
-// So in a -(prog)-> b -(prog)-> c, where b never waits, C(w(b)) holds neither a nor anything else: b may finish before a
-// does, and neither c's wait nor a full edge b -> c proves anything about a. A full edge a -> b however is proof for all
-// that start after b, over whatever kind of edge. Where b waits and c waits, a is proven.
+// So in a -(prog)-> b -(prog)-> c, where b never waits, C(w(b)) holds neither a nor anything else: b may
+// finish before a does, and neither c's wait nor a full edge b -> c proves anything about a. A full edge a ->
+// b however is proof for all that start after b, over whatever kind of edge. Where b waits and c waits, a is
+// proven.
 //
-// Only a kernel can wait, and only while it is enabled: a disabled node is an empty one. What a kernel reads before its
-// wait is another question (it needs the machine code) and not part of this relation.
+// Only a kernel can wait, and only while it is enabled: a disabled node is an empty one. What a kernel reads
+// before its wait is another question (it needs the machine code) and not part of this relation.
 //
-// Each "contains" above is an arc between moments; an arc that also adds u "carries" u. C is then reachability over arcs
-// whose first arc carries. It is transitive: with b in C(w(c)), some arc out of w(b) that carries b leads to w(c), and
-// that arc passes C(w(b)) on as well. starts_after is the same machinery with one moment per node and carrying arcs.
+// Each "contains" above is an arc between moments; an arc that also adds u "carries" u. C is then
+// reachability over arcs whose first arc carries. It is transitive: with b in C(w(c)), some arc out of w(b)
+// that carries b leads to w(c), and that arc passes C(w(b)) on as well. starts_after is the same machinery
+// with one moment per node and carrying arcs.
 class ReachabilityBuilder {
  public:
   using Storage = Reachability::Storage;
@@ -146,20 +152,26 @@ class ReachabilityBuilder {
   }
 
   std::span<const std::uint32_t> arcs_into(std::uint32_t moment) const {
-    return std::span(r_.arcs_).subspan(r_.arc_first_[moment], r_.arc_first_[moment + 1] - r_.arc_first_[moment]);
+    return std::span(r_.arcs_).subspan(r_.arc_first_[moment],
+                                       r_.arc_first_[moment + 1] - r_.arc_first_[moment]);
   }
 
   // --- chains ---
-  // On-line cover: a node joins the chain whose end is already known complete at its work, if there are several the one
-  // whose end is latest (an earlier end leads to more of the nodes to come). In a graph of fork/join layers the side
-  // branch of a layer so continues the side branch of the layer before, and the cover is about as small as the width.
-  // False: more than `max_cells` cells.
+  // On-line cover: a node joins a chain whose end is already known complete at its work. If there are
+  // several, one whose end has no successors left to come, else it may be wanted by one of them; and of these
+  // the latest, for an earlier one leads to more of the nodes to come. In a graph of fork/join layers the
+  // side branch of a layer so continues the side branch of the layer before, and the cover is about as small
+  // as the width. False: more than `max_cells` cells.
   bool build_chains(std::size_t max_cells) {
     const std::size_t moments = node_of_.size();
     r_.chain_.assign(graph_.node_count(), 0);
     r_.position_.assign(graph_.node_count(), 0);
     r_.row_first_.reserve(moments + 1);
-    std::vector<std::uint32_t> length, end_rank;  // per chain: nodes, and topological position of the last
+    std::vector<std::uint32_t> length;                        // per chain: nodes
+    std::vector<std::uint32_t> end_moment;                    // per chain: of the last node
+    std::vector<std::uint32_t> to_come(graph_.node_count());  // per node: successors
+    for (const ir::NodeId node : graph_.nodes())
+      to_come[node.index()] = static_cast<std::uint32_t>(graph_.successors(node).size());
     std::vector<std::uint32_t> row;
     for (std::uint32_t moment = 0; moment < moments; ++moment) {
       const std::size_t chains = length.size();
@@ -189,16 +201,24 @@ class ReachabilityBuilder {
 
       const ir::NodeId node = node_of_[moment];
       if (!node.is_valid()) continue;
+      for (const ir::NodeId from : graph_.predecessors(node)) --to_come[from.index()];
       std::size_t best = chains;
-      for (std::size_t c = 0; c < chains; ++c)
-        if (row[c] == length[c] && (best == chains || end_rank[c] > end_rank[best])) best = c;
+      std::uint64_t best_score = 0;
+      for (std::size_t c = 0; c < chains; ++c) {
+        if (row[c] != length[c]) continue;
+        const bool is_spent = to_come[node_of_[end_moment[c]].index()] == 0;
+        const std::uint64_t score = (is_spent ? std::uint64_t{1} << 32 : 0) + end_moment[c] + 1;
+        if (score <= best_score) continue;
+        best = c;
+        best_score = score;
+      }
       if (best == chains) {
         length.push_back(0);
-        end_rank.push_back(0);
+        end_moment.push_back(0);
       }
       r_.chain_[node.index()] = static_cast<std::uint32_t>(best);
       r_.position_[node.index()] = ++length[best];
-      end_rank[best] = moment;
+      end_moment[best] = moment;
     }
     r_.row_first_.push_back(r_.cells_.size());
     r_.cells_.shrink_to_fit();
@@ -233,7 +253,9 @@ class ReachabilityBuilder {
         const std::size_t count = r_.row_first_[from + 1] - r_.row_first_[from];
         for (std::size_t w = 0; w < count; ++w) row[w] |= source[w];
       }
-      const auto has = [&](std::uint32_t node) { return (row[r_.rank_[node] / 64] >> (r_.rank_[node] % 64) & 1) != 0; };
+      const auto has = [&](std::uint32_t node) {
+        return (row[r_.rank_[node] / 64] >> (r_.rank_[node] % 64) & 1) != 0;
+      };
       mark_implied(moment, has);
       for (const std::uint32_t arc : arcs_into(moment)) {
         if ((arc & 1) == 0) continue;
@@ -259,8 +281,8 @@ class ReachabilityBuilder {
   }
 
   // --- search ---
-  // If y leads to x then every label interval of y lies inside x's. Each label comes from a depth-first walk from the
-  // last moments back to the first that visits arcs in another order.
+  // If y leads to x then every label interval of y lies inside x's. Each label comes from a depth-first walk
+  // from the last moments back to the first that visits arcs in another order.
   void build_labels() {
     const std::size_t moments = node_of_.size();
     r_.label_low_.assign(moments * kLabels, 0);
@@ -290,7 +312,8 @@ class ReachabilityBuilder {
           }
           stack.pop_back();
           std::uint32_t low = rank;
-          for (const std::uint32_t arc : arcs) low = std::min(low, r_.label_low_[(arc >> 1) * kLabels + label]);
+          for (const std::uint32_t arc : arcs)
+            low = std::min(low, r_.label_low_[(arc >> 1) * kLabels + label]);
           r_.label_low_[moment * kLabels + label] = low;
           r_.label_high_[moment * kLabels + label] = rank++;
         }
@@ -325,7 +348,8 @@ bool Reachability::reaches(ir::NodeId a, ir::NodeId b) const {
       const std::uint64_t first = row_first_[to];
       return rank / 64 < row_first_[to + 1] - first && (bits_[first + rank / 64] >> (rank % 64) & 1) != 0;
     }
-    case Storage::search: break;
+    case Storage::search:
+      break;
   }
   constexpr std::size_t kLabels = ReachabilityBuilder::kLabels;
   const auto may_lead = [&](std::uint32_t moment) {
@@ -354,9 +378,9 @@ bool Reachability::reaches(ir::NodeId a, ir::NodeId b) const {
 
 std::size_t Reachability::memory_bytes() const {
   const auto bytes = [](const auto& v) { return v.capacity() * sizeof(v[0]); };
-  return bytes(start_) + bytes(target_) + bytes(chain_) + bytes(position_) + bytes(row_first_) + bytes(cells_) +
-         bytes(rank_) + bytes(bits_) + bytes(implied_) + bytes(arc_first_) + bytes(arcs_) + bytes(label_low_) +
-         bytes(label_high_);
+  return bytes(start_) + bytes(target_) + bytes(chain_) + bytes(position_) + bytes(row_first_) +
+         bytes(cells_) + bytes(rank_) + bytes(bits_) + bytes(implied_) + bytes(arc_first_) + bytes(arcs_) +
+         bytes(label_low_) + bytes(label_high_);
 }
 
 Reachability starts_after(const ir::Graph& graph, const TopologicalOrder& order,
@@ -364,7 +388,8 @@ Reachability starts_after(const ir::Graph& graph, const TopologicalOrder& order,
   return ReachabilityBuilder(graph, order, storage).starts_after();
 }
 
-Reachability memory_ordered_after(const ir::Recording& recording, const ir::Graph& graph, const TopologicalOrder& order,
+Reachability memory_ordered_after(const ir::Recording& recording, const ir::Graph& graph,
+                                  const TopologicalOrder& order,
                                   std::optional<Reachability::Storage> storage) {
   return ReachabilityBuilder(graph, order, storage).memory_ordered_after(recording);
 }
@@ -379,8 +404,8 @@ std::vector<ir::EdgeId> transitively_implied_edges(const ir::Graph& graph, const
   const std::size_t moments = reach.arc_first_.size() - 1;
   std::vector<std::array<std::uint64_t, kWords>> rows(moments);
   std::vector<std::uint8_t> is_active(moments);
-  std::vector<std::uint32_t> column(moments, kColumns);       // of the node whose target it is, in this block
-  std::vector<ir::NodeId> starting(moments);                  // the node that starts at this moment
+  std::vector<std::uint32_t> column(moments, kColumns);  // of the node whose target it is, in this block
+  std::vector<ir::NodeId> starting(moments);             // the node that starts at this moment
   for (const ir::NodeId node : graph.nodes()) starting[reach.start_[node.index()]] = node;
   std::vector<std::uint8_t> is_implied(graph.edge_count(), 0);
   for (std::size_t begin = 0; begin < order.order.size(); begin += kColumns) {
@@ -389,7 +414,8 @@ std::vector<ir::EdgeId> transitively_implied_edges(const ir::Graph& graph, const
       column[reach.target_[order.order[i].index()]] = static_cast<std::uint32_t>(i - begin);
     const std::uint32_t first_moment = reach.start_[order.order[begin].index()];
     for (std::size_t m = first_moment; m < moments; ++m) {
-      const std::span arcs = std::span(reach.arcs_).subspan(reach.arc_first_[m], reach.arc_first_[m + 1] - reach.arc_first_[m]);
+      const std::span arcs =
+          std::span(reach.arcs_).subspan(reach.arc_first_[m], reach.arc_first_[m + 1] - reach.arc_first_[m]);
       bool active = false;
       for (const std::uint32_t arc : arcs) {
         const std::uint32_t from = arc >> 1;

@@ -7,23 +7,28 @@ namespace {
 
 // A minimum flow with lower bounds, grown node by node.
 //
-// Every node v is split into in(v) -> out(v). Paths may share nodes; an activity node needs at least one path through it
-// (demand 1), others none. A path may start at any in(v) and end at any out(v); the number of starts is to be smallest.
-// Nodes are added in topological order. A new activity node w needs a unit at in(w), and looks for one in the residual:
-//   at in(v):  take a unit from out(p) of a predecessor p, over p -> v; or, if more paths go through v than it demands,
+// Every node v is split into in(v) -> out(v). Paths may share nodes; an activity node needs at least one path
+// through it (demand 1), others none. A path may start at any in(v) and end at any out(v); the number of
+// starts is to be smallest. Nodes are added in topological order. A new activity node w needs a unit at
+// in(w), and looks for one in the residual:
+//   at in(v):  take a unit from out(p) of a predecessor p, over p -> v; or, if more paths go through v than
+//   it demands,
 //              send one fewer through v, which then lacks at out(v);
-//   at out(v): a path that has ended here goes on (found); or bring one more unit through v, from in(v); or call back
+//   at out(v): a path that has ended here goes on (found); or bring one more unit through v, from in(v); or
+//   call back
 //              the unit that flows over an edge v -> x, which x then lacks at in(x).
 // If there is none, a new path starts at w, and the answer grows by one.
 //
-// The set of states that a failed search has seen is closed and holds no ended path, and stays so: a flow changes only
-// along found walks, none of which can pass through the set, and paths end only at nodes added later. So states of failed
-// searches are never looked at again ("dead"), and all failed searches together cost one pass over the graph.
+// The set of states that a failed search has seen is closed and holds no ended path, and stays so: a flow
+// changes only along found walks, none of which can pass through the set, and paths end only at nodes added
+// later. So states of failed searches are never looked at again ("dead"), and all failed searches together
+// cost one pass over the graph.
 //
-// Each path starts in the dead set (where its search failed) and ends outside it. Flow leaves the dead set only through a
-// node with in(v) dead and out(v) alive, and at most once (the dead set holds all ancestors of what it holds); exactly
-// one unit passes there, for if more than demanded passed, out(v) would be dead. Two such nodes cannot be ordered, as the
-// earlier one's out would be dead. Hence these nodes are an antichain as large as the number of paths: the witness.
+// Each path starts in the dead set (where its search failed) and ends outside it. Flow leaves the dead set
+// only through a node with in(v) dead and out(v) alive, and at most once (the dead set holds all ancestors of
+// what it holds); exactly one unit passes there, for if more than demanded passed, out(v) would be dead. Two
+// such nodes cannot be ordered, as the earlier one's out would be dead. Hence these nodes are an antichain as
+// large as the number of paths: the witness.
 class PathCover {
  public:
   PathCover(const ir::Graph& graph, std::uint64_t max_steps)
@@ -50,7 +55,8 @@ class PathCover {
     width.steps = steps_;
     if (!width.exact) return width;
     for (const ir::NodeId node : graph_.nodes())
-      if (ir::is_activity(graph_.kind[node]) && seen_[in(node.index())] == kDead && seen_[out(node.index())] != kDead)
+      if (ir::is_activity(graph_.kind[node]) && seen_[in(node.index())] == kDead &&
+          seen_[out(node.index())] != kDead)
         width.antichain.push_back(node);
     CGLINT_CHECK(width.antichain.size() == width.count);
     return width;
@@ -72,8 +78,8 @@ class PathCover {
     ended_[graph_.edge_to[edge].index()] += units;
   }
 
-  // All that ended at a predecessor whose only successor is `node` can go on nowhere else: it goes on at once, which
-  // keeps ended paths near the nodes that will want them.
+  // All that ended at a predecessor whose only successor is `node` can go on nowhere else: it goes on at
+  // once, which keeps ended paths near the nodes that will want them.
   void pull_forced(ir::NodeId node) {
     for (const ir::EdgeId edge : graph_.in_edges(node)) {
       const ir::NodeId from = graph_.edge_from[edge];
@@ -156,10 +162,11 @@ class PathCover {
 
   const ir::Graph& graph_;
   std::uint64_t max_steps_, steps_ = 0;
-  std::vector<std::uint32_t> through_, ended_;  // per node: units through it, and how many of them go no further
-  std::vector<std::uint32_t> flow_;             // per edge
-  std::vector<std::uint32_t> seen_;             // per state: round of the last search that saw it, or kDead
-  std::vector<Step> came_from_;                 // per state
+  std::vector<std::uint32_t> through_,
+      ended_;                        // per node: units through it, and how many of them go no further
+  std::vector<std::uint32_t> flow_;  // per edge
+  std::vector<std::uint32_t> seen_;  // per state: round of the last search that saw it, or kDead
+  std::vector<Step> came_from_;      // per state
   std::vector<std::uint32_t> queue_;
   std::uint32_t round_ = 0;
 };

@@ -1,5 +1,5 @@
-// Analyses on decode graphs (layers of 12 kernels in a chain, then 4 branches of 3, then a join) and on wide random graphs
-// of 1,000, 10,000 and 100,000 nodes.
+// Analyses on decode graphs (layers of 12 kernels in a chain, then 4 branches of 3, then a join) and on wide
+// random graphs of 1,000, 10,000 and 100,000 nodes.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -98,11 +98,13 @@ void replays(benchmark::State& state) {
   Rng rng(1);
   for (int r = 0; r < 100; ++r) {
     ir::Replay replay;
-    replay.ops = {static_cast<std::uint32_t>(graph->replay_ops.size()), static_cast<std::uint32_t>(graph->node_count())};
+    replay.ops = {static_cast<std::uint32_t>(graph->replay_ops.size()),
+                  static_cast<std::uint32_t>(graph->node_count())};
     std::int64_t now = 0;
     for (const ir::NodeId v : graph->nodes()) {
       const std::uint32_t place = v.index() % 25;
-      graph->replay_ops.push_back(op(v, now, now + 2000 + below(rng, 500), place < 12 ? 0 : 1 + (place - 12) / 3));
+      graph->replay_ops.push_back(
+          op(v, now, now + 2000 + below(rng, 500), place < 12 ? 0 : 1 + (place - 12) / 3));
       now += 1000;
     }
     graph->replays.push_back(replay);

@@ -75,7 +75,8 @@ TEST(Analyses, MeasuredTimesReachTheCriticalPath) {
   ir::Recording recording;
   ir::GraphBuilder builder;
   for (int i = 0; i < 4; ++i) builder.add_kernel(ir::kEmptyString, {});
-  for (const auto& [from, to] : {std::pair{0U, 1U}, {0U, 2U}, {1U, 3U}, {2U, 3U}}) builder.add_edge(node(from), node(to));
+  for (const auto& [from, to] : {std::pair{0U, 1U}, {0U, 2U}, {1U, 3U}, {2U, 3U}})
+    builder.add_edge(node(from), node(to));
   add_replay(builder, {op(node(0), 0, 1000, 7), op(node(1), 1001, 2000, 7), op(node(2), 1001, 6001, 8),
                        op(node(3), 6001, 7001, 7)});
   const ir::GraphId id = add(recording, finish(builder));

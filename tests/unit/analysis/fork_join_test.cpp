@@ -37,9 +37,11 @@ bool post_dominates(const ir::Graph& graph, ir::NodeId d, ir::NodeId v) {
 }
 
 // The first node, in topological order, that post-dominates all heads.
-ir::NodeId meeting_point(const ir::Graph& graph, const TopologicalOrder& order, const std::vector<ir::NodeId>& heads) {
+ir::NodeId meeting_point(const ir::Graph& graph, const TopologicalOrder& order,
+                         const std::vector<ir::NodeId>& heads) {
   for (const ir::NodeId d : order.order)
-    if (std::all_of(heads.begin(), heads.end(), [&](ir::NodeId h) { return post_dominates(graph, d, h); })) return d;
+    if (std::all_of(heads.begin(), heads.end(), [&](ir::NodeId h) { return post_dominates(graph, d, h); }))
+      return d;
   return {};
 }
 
@@ -83,7 +85,8 @@ void check_region(const ForkJoinRegion& region, const ir::Graph& graph, const To
       const auto next = graph.successors(v);
       const bool to_join = std::find(next.begin(), next.end(), join) != next.end();
       if (!last.is_valid() || order.position[v] > order.position[last]) last = v;
-      if (to_join && (!last_to_join.is_valid() || order.position[v] > order.position[last_to_join])) last_to_join = v;
+      if (to_join && (!last_to_join.is_valid() || order.position[v] > order.position[last_to_join]))
+        last_to_join = v;
     }
     ASSERT_EQ(branch.tail, last_to_join.is_valid() ? last_to_join : last);
   }

@@ -63,7 +63,8 @@ TEST(Intervals, ConcurrencyIsTheLargestSetThatOverlapsBeyondTheTolerance) {
           begin = std::max(begin, intervals[i].begin_ns);
           end = std::min(end, intervals[i].end_ns);
         }
-      if (end - begin > (std::popcount(set) == 1 ? 0 : tolerance)) expected = std::max(expected, std::popcount(set));
+      if (end - begin > (std::popcount(set) == 1 ? 0 : tolerance))
+        expected = std::max(expected, std::popcount(set));
     }
     ASSERT_EQ(max_concurrency(intervals, tolerance), static_cast<std::uint32_t>(expected)) << round;
   }

@@ -35,7 +35,8 @@ TEST(RegionOverlaps, InstantByInstant) {
       bool busy_at[3][64] = {}, recorded[3] = {};
       for (std::uint32_t k = below(rng, 9); k > 0; --k) {
         const std::uint32_t v = below(rng, 8), start = below(rng, 40), dur = below(rng, 12);
-        ops.push_back(op(chance(rng, 90) ? node(v) : ir::NodeId(), start * kScale, (start + dur) * kScale, v));
+        ops.push_back(
+            op(chance(rng, 90) ? node(v) : ir::NodeId(), start * kScale, (start + dur) * kScale, v));
         if (!ops.back().node.is_valid() || v == 0 || v == 7) continue;
         recorded[(v - 1) / 2] = true;
         for (std::uint32_t t = start; t < start + dur; ++t) busy_at[(v - 1) / 2][t] = true;
@@ -106,8 +107,8 @@ TEST(TimelineStats, InstantByInstant) {
     std::vector<std::int64_t> gaps;
     std::int64_t idle_run = 0;
     for (std::int64_t t = first; t < last; ++t) {
-      const bool is_busy =
-          std::any_of(ops.begin(), ops.end(), [&](const ir::ReplayOp& o) { return o.start_ns <= t && t < o.end_ns; });
+      const bool is_busy = std::any_of(
+          ops.begin(), ops.end(), [&](const ir::ReplayOp& o) { return o.start_ns <= t && t < o.end_ns; });
       const bool begins =
           std::any_of(ops.begin(), ops.end(), [&](const ir::ReplayOp& o) { return o.start_ns == t; });
       if (begins && idle_run > 0) {

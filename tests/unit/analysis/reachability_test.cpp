@@ -31,8 +31,8 @@ Matrix paths(const ir::Graph& graph, ir::EdgeId without = {}) {
   return m;
 }
 
-// Every event of every node, and what must come before what in each execution that the CUDA rules allow. An event is
-// certain to come before another exactly if there is a path.
+// Every event of every node, and what must come before what in each execution that the CUDA rules allow. An
+// event is certain to come before another exactly if there is a path.
 enum Event : std::uint8_t { kStart, kBegun, kTriggered, kWork, kBlocksEnded, kComplete, kEvents };
 bool may_wait(const ir::Recording& recording, const ir::Graph& graph, ir::NodeId v) {
   if (graph.kernel(v) == nullptr || (!graph.enabled.empty() && graph.enabled[v] == 0)) return false;
@@ -75,7 +75,8 @@ void expect_matrix(const Reachability& reach, const ir::Graph& graph, const Matr
   for (const ir::NodeId a : graph.nodes())
     for (const ir::NodeId b : graph.nodes()) {
       ASSERT_EQ(reach.reaches(a, b), expected[a.index()][b.index()]) << a.index() << " -> " << b.index();
-      ASSERT_EQ(reach.ordered(a, b), a == b || expected[a.index()][b.index()] || expected[b.index()][a.index()]);
+      ASSERT_EQ(reach.ordered(a, b),
+                a == b || expected[a.index()][b.index()] || expected[b.index()][a.index()]);
       ASSERT_NE(reach.ordered(a, b), reach.unordered(a, b));
     }
 }
@@ -111,7 +112,8 @@ TEST(Reachability, MemoryOrderIsWhatHoldsInEveryExecution) {
     bool expect_assumed = false;
     for (const ir::EdgeId e : graph->edges()) {
       const ir::KernelNode* kernel = graph->kernel(graph->edge_to[e]);
-      if (graph->data(e).is_programmatic() && kernel != nullptr && may_wait(recording, *graph, graph->edge_to[e]) &&
+      if (graph->data(e).is_programmatic() && kernel != nullptr &&
+          may_wait(recording, *graph, graph->edge_to[e]) &&
           (!kernel->function.is_valid() ||
            recording.functions[kernel->function].has_grid_dependency_wait == ir::Tri::unknown))
         expect_assumed = true;
@@ -153,7 +155,8 @@ struct Chain {
     const Reachability reach = memory_ordered_after(recording, *graph, topological_order(*graph));
     std::string text;
     for (const auto& [from, to, name] : {std::tuple{0, 1, "ab "}, {1, 2, "bc "}, {0, 2, "ac "}})
-      if (reach.reaches(node(static_cast<std::uint32_t>(from)), node(static_cast<std::uint32_t>(to)))) text += name;
+      if (reach.reaches(node(static_cast<std::uint32_t>(from)), node(static_cast<std::uint32_t>(to))))
+        text += name;
     return text;
   }
 };
@@ -212,7 +215,8 @@ TEST(ImpliedEdges, StartsAfter) {
     for (const ir::EdgeId e : graph->edges())
       if (paths(*graph, e)[graph->edge_from[e].index()][graph->edge_to[e].index()]) expected.push_back(e);
     for (const Storage storage : kStorages)
-      ASSERT_EQ(transitively_implied_edges(*graph, order, starts_after(*graph, order, storage)), expected) << round;
+      ASSERT_EQ(transitively_implied_edges(*graph, order, starts_after(*graph, order, storage)), expected)
+          << round;
     ASSERT_EQ(paths(*without_edges(*graph, expected)), paths(*graph));
     found += expected.size();
   }
@@ -230,11 +234,13 @@ TEST(ImpliedEdges, MemoryOrder) {
     std::vector<ir::EdgeId> expected;
     for (const ir::EdgeId e : graph->edges()) {
       const std::size_t u = graph->edge_from[e].index(), v = graph->edge_to[e].index();
-      if (event_order(recording, *graph, e)[u * kEvents + kComplete][v * kEvents + kStart]) expected.push_back(e);
+      if (event_order(recording, *graph, e)[u * kEvents + kComplete][v * kEvents + kStart])
+        expected.push_back(e);
     }
     for (const Storage storage : kStorages)
-      ASSERT_EQ(transitively_implied_edges(*graph, order, memory_ordered_after(recording, *graph, order, storage)),
-                expected)
+      ASSERT_EQ(
+          transitively_implied_edges(*graph, order, memory_ordered_after(recording, *graph, order, storage)),
+          expected)
           << round;
     // All of them together may go.
     const auto reduced = without_edges(*graph, expected);
@@ -259,8 +265,8 @@ TEST(ImpliedEdges, MoreThanOneBlockOfColumns) {
 }
 
 TEST(ImpliedEdges, OnceForEachLayerOfASerialisedFork) {
-  // 16 layers of 19 kernels in one chain; in each of the first 15, and twice more in 15 of them, a side branch's event is
-  // waited for again: 303 + 31 edges.
+  // 16 layers of 19 kernels in one chain; in each of the first 15, and twice more in 15 of them, a side
+  // branch's event is waited for again: 303 + 31 edges.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
   for (std::uint32_t i = 0; i + 1 < 304; ++i) edges.emplace_back(i, i + 1);
   std::size_t extra = 0;
@@ -286,6 +292,45 @@ TEST(Reachability, DecodeGraphsNeedAboutAsManyChainsAsTheyAreWide) {
     const auto graph = decode_graph(61, 10, branches, 4);
     EXPECT_EQ(starts_after(*graph, topological_order(*graph)).chain_count(), branches);
   }
+}
+
+TEST(Reachability, LanesThatRarelyMeetKeepTheirChains) {
+  for (const std::uint32_t lanes : {2U, 17U}) {
+    Rng rng(10);
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
+    std::vector<std::uint32_t> last(lanes, 0);
+    for (std::uint32_t i = lanes; i < 5000; ++i) {
+      const std::uint32_t lane = below(rng, lanes), other = below(rng, lanes);
+      edges.emplace_back(last[lane] == 0 ? lane : last[lane], i);
+      if (chance(rng, 10) && other != lane && last[other] != 0) edges.emplace_back(last[other], i);
+      last[lane] = i;
+    }
+    const auto graph = kernels(5000, edges);
+    EXPECT_EQ(starts_after(*graph, topological_order(*graph)).chain_count(), lanes);
+  }
+}
+
+TEST(Reachability, ProgrammaticEdgesOfKernelsThatWaitCostNoChains) {
+  const auto plain = decode_graph(61, 10, 4, 4);
+  ir::Recording recording;
+  ir::Function function;
+  function.has_grid_dependency_wait = ir::Tri::yes;
+  recording.functions.push_back(function);
+  ir::GraphBuilder builder;
+  ir::KernelNode kernel;
+  kernel.function = ir::FunctionId(0);
+  for (std::size_t i = 0; i < plain->node_count(); ++i) builder.add_kernel(ir::kEmptyString, kernel);
+  for (const ir::EdgeId e : plain->edges())
+    builder.add_edge(plain->edge_from[e], plain->edge_to[e],
+                     {ir::kPortProgrammatic, 0, ir::EdgeType::programmatic});
+  const auto graph = finish(builder);
+  const TopologicalOrder order = topological_order(*graph);
+  const Reachability memory = memory_ordered_after(recording, *graph, order);
+  EXPECT_EQ(memory.chain_count(), 4U);
+  EXPECT_FALSE(memory.assumed_grid_dependency_wait());
+  const Reachability starts = starts_after(*graph, order);
+  for (const ir::NodeId a : graph->nodes())
+    for (const ir::NodeId b : graph->nodes()) ASSERT_EQ(memory.reaches(a, b), starts.reaches(a, b));
 }
 
 TEST(Reachability, StaysSmallAt20000Nodes) {

@@ -36,9 +36,10 @@ TEST(ReplayStreams, CountsDevicesAndStreamsTogether) {
 
 TEST(ReplayStreams, LifetimesAndConcurrency) {
   ir::GraphBuilder builder;
-  // Streams 1 and 2 alternate: both live all the time, one runs at a time. Stream 3 starts when they are done.
-  add_replay(builder, {op({}, 0, 1001, 1), op({}, 2000, 3000, 2), op({}, 4000, 5000, 1), op({}, 6000, 7000, 2),
-                       op({}, 8000, 9000, 3)});
+  // Streams 1 and 2 alternate: both live all the time, one runs at a time. Stream 3 starts when they are
+  // done.
+  add_replay(builder, {op({}, 0, 1001, 1), op({}, 2000, 3000, 2), op({}, 4000, 5000, 1),
+                       op({}, 6000, 7000, 2), op({}, 8000, 9000, 3)});
   const ReplayStreams alternating = replay_streams(*finish(builder));
   EXPECT_EQ(alternating.max, 3U);
   EXPECT_EQ(alternating.max_live, 2U);

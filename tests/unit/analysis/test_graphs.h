@@ -1,5 +1,5 @@
-// Graphs for the tests and benchmarks of lib/analysis: small random ones for comparison with brute force, and large ones
-// in the shape of a decode step.
+// Graphs for the tests and benchmarks of lib/analysis: small random ones for comparison with brute force, and
+// large ones in the shape of a decode step.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,15 @@ namespace cglint::testing {
 
 using Rng = std::mt19937;
 
-inline std::uint32_t below(Rng& rng, std::uint32_t n) { return static_cast<std::uint32_t>(rng() % n); }
-inline bool chance(Rng& rng, std::uint32_t percent) { return below(rng, 100) < percent; }
-inline ir::NodeId node(std::uint32_t i) { return ir::NodeId(i); }
+inline std::uint32_t below(Rng& rng, std::uint32_t n) {
+  return static_cast<std::uint32_t>(rng() % n);
+}
+inline bool chance(Rng& rng, std::uint32_t percent) {
+  return below(rng, 100) < percent;
+}
+inline ir::NodeId node(std::uint32_t i) {
+  return ir::NodeId(i);
+}
 
 inline std::unique_ptr<ir::Graph> finish(ir::GraphBuilder& builder) {
   auto graph = builder.finish();
@@ -38,9 +44,9 @@ inline std::unique_ptr<ir::Graph> kernels(std::uint32_t n,
 
 struct RandomOptions {
   std::uint32_t max_nodes = 10;
-  bool other_kinds = true;      // nodes that are no activity
-  bool shuffled = true;         // creation order is not topological
-  bool edge_types = false;      // programmatic and launch-order edges
+  bool other_kinds = true;  // nodes that are no activity
+  bool shuffled = true;     // creation order is not topological
+  bool edge_types = false;  // programmatic and launch-order edges
 };
 
 // Functions 0..8 of the recording: every combination of `waits` and `triggers`.
@@ -88,10 +94,10 @@ inline std::unique_ptr<ir::Graph> random_graph(Rng& rng, const RandomOptions& op
   return finish(builder);
 }
 
-// A decode step: `layers` times a chain of `chain` kernels, then a fork into `branches` branches of `branch` kernels that
-// meet in one kernel.
-inline std::unique_ptr<ir::Graph> decode_graph(std::uint32_t layers, std::uint32_t chain, std::uint32_t branches,
-                                               std::uint32_t branch) {
+// A decode step: `layers` times a chain of `chain` kernels, then a fork into `branches` branches of `branch`
+// kernels that meet in one kernel.
+inline std::unique_ptr<ir::Graph> decode_graph(std::uint32_t layers, std::uint32_t chain,
+                                               std::uint32_t branches, std::uint32_t branch) {
   ir::GraphBuilder builder;
   const auto add = [&] { return builder.add_kernel(ir::kEmptyString, {}); };
   ir::NodeId last;

@@ -23,7 +23,8 @@ TEST(Topology, TakesTheSmallestReadyNodeEachTime) {
       ir::NodeId smallest;
       for (const ir::NodeId candidate : graph->nodes()) {
         const auto before = graph->predecessors(candidate);
-        const bool ready = std::all_of(before.begin(), before.end(), [&](ir::NodeId p) { return done[p.index()]; });
+        const bool ready =
+            std::all_of(before.begin(), before.end(), [&](ir::NodeId p) { return done[p.index()]; });
         if (!done[candidate.index()] && ready && !smallest.is_valid()) smallest = candidate;
       }
       ASSERT_EQ(order.order[i], smallest);
@@ -32,7 +33,9 @@ TEST(Topology, TakesTheSmallestReadyNodeEachTime) {
   }
 }
 
-TEST(Topology, EmptyGraph) { EXPECT_TRUE(topological_order(*kernels(0, {})).order.empty()); }
+TEST(Topology, EmptyGraph) {
+  EXPECT_TRUE(topological_order(*kernels(0, {})).order.empty());
+}
 
 }  // namespace
 }  // namespace cglint::analysis

@@ -71,8 +71,8 @@ TEST(Width, LargerRandomGraphsHaveAWitnessAndAChainCoverAboveIt) {
     const Width width = width_of(*graph, order);
     ASSERT_TRUE(width.exact);
     ASSERT_NO_FATAL_FAILURE(expect_witness(width, *graph, order));  // so the width is at least that
-    // and not more: Hopcroft-Karp's smaller sibling, a plain maximum matching on the closure, gives the smallest number
-    // of chains.
+    // and not more: Hopcroft-Karp's smaller sibling, a plain maximum matching on the closure, gives the
+    // smallest number of chains.
     const Reachability reach = starts_after(*graph, order);
     std::vector<ir::NodeId> activity;
     for (const ir::NodeId v : graph->nodes())
@@ -100,7 +100,9 @@ TEST(Width, LargerRandomGraphsHaveAWitnessAndAChainCoverAboveIt) {
 }
 
 TEST(Width, SmallCases) {
-  const auto of = [](const std::unique_ptr<ir::Graph>& graph) { return width_of(*graph, topological_order(*graph)); };
+  const auto of = [](const std::unique_ptr<ir::Graph>& graph) {
+    return width_of(*graph, topological_order(*graph));
+  };
   EXPECT_EQ(of(kernels(0, {})).count, 0U);
   EXPECT_TRUE(of(kernels(0, {})).exact);
   EXPECT_EQ(of(kernels(1, {})).count, 1U);
@@ -116,7 +118,8 @@ TEST(Width, SmallCases) {
     else
       builder.add_kernel(ir::kEmptyString, {});
   }
-  for (const auto& [from, to] : {std::pair{0U, 2U}, {1U, 2U}, {2U, 3U}, {2U, 4U}}) builder.add_edge(node(from), node(to));
+  for (const auto& [from, to] : {std::pair{0U, 2U}, {1U, 2U}, {2U, 3U}, {2U, 4U}})
+    builder.add_edge(node(from), node(to));
   EXPECT_EQ(of(finish(builder)).count, 2U);
 }
 
