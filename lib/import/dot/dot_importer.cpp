@@ -310,6 +310,36 @@ std::uint32_t number32(std::string_view text) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_or(text, 0), 0xffffffffu));
 }
 
+// "DEVICE", "HOST PINNED", "HOST PAGEABLE", "ARRAY"; "HOST" alone does not tell. "UNIFIED (DEVICE)" and the like: what the
+// parentheses say.
+ir::MemoryKind memory_kind(std::string_view text) {
+  if (text.starts_with("ARRAY")) return ir::MemoryKind::array;
+  if (const std::size_t open = text.find('('); open != std::string_view::npos) text.remove_prefix(open + 1);
+  if (text.starts_with("DEVICE")) return ir::MemoryKind::device;
+  if (text.starts_with("HOST PINNED")) return ir::MemoryKind::host_pinned;
+  if (text.starts_with("HOST PAGEABLE")) return ir::MemoryKind::host_pageable;
+  if (text.starts_with("MANAGED")) return ir::MemoryKind::managed;
+  if (text.starts_with("ARRAY")) return ir::MemoryKind::array;
+  return ir::MemoryKind::unknown;
+}
+
+// "DtoD (DEVICE to DEVICE)", "HtoD (HOST PINNED to DEVICE)", or only "DtoH".
+void set_copy_kinds(std::string_view text, ir::MemcpyNode& copy) {
+  if (const std::size_t open = text.find('('); open != std::string_view::npos) {
+    const std::string_view inner = text.substr(open + 1);
+    if (const std::size_t to = inner.find(" to "); to != std::string_view::npos) {
+      copy.src_kind = memory_kind(inner.substr(0, to));
+      copy.dst_kind = memory_kind(inner.substr(to + 4));
+    }
+    return;
+  }
+  if (text.size() != 4 || text.substr(1, 2) != "to") return;
+  if (text[0] == 'D') copy.src_kind = ir::MemoryKind::device;
+  if (text[0] == 'A') copy.src_kind = ir::MemoryKind::array;
+  if (text[3] == 'D') copy.dst_kind = ir::MemoryKind::device;
+  if (text[3] == 'A') copy.dst_kind = ir::MemoryKind::array;
+}
+
 // "graph_7" -> 7.
 std::optional<std::uint64_t> graph_number(std::string_view text) {
   constexpr std::string_view kPrefix = "graph_";
@@ -338,7 +368,8 @@ class Reader {
   };
 
   void parse_node(const NodeStatement& statement, ParsedNode& out);
-  void parse_record(const NodeStatement& statement, ParsedNode& out);
+  void parse_record(ParsedNode& out);
+  void parse_memcpy_record(ParsedNode& out);
   void parse_plain(const NodeStatement& statement, ParsedNode& out);
   base::Result<std::unique_ptr<ir::Graph>> build_graph(const Use& use, std::vector<Use>& uses, std::size_t use_index);
   void resolve_edges();
@@ -354,7 +385,56 @@ class Reader {
   bool edges_spoiled_ = false;
 };
 
-void Reader::parse_record(const NodeStatement& statement, ParsedNode& out) {
+// Two dialects: the runtime's structures, with "kind" and "ptr", and the driver's, with "MemoryType", "Host", "Device".
+void Reader::parse_memcpy_record(ParsedNode& out) {
+  const auto number = [&](std::string_view key, std::size_t nth) { return number_or(record_.value(key, nth), 0); };
+  ir::MemcpyNode& copy = out.memcpy;
+  out.escaped_name = "Memcpy";
+  if (!record_.value("MemoryType", 1).empty()) {
+    const auto side = [&](std::size_t nth, std::uint64_t& address, std::uint64_t& pitch, ir::MemoryKind& kind) {
+      kind = memory_kind(record_.value("MemoryType", nth));
+      pitch = number("Pitch", nth);
+      if (kind == ir::MemoryKind::array) return;
+      address = number("Device", nth);
+      if (address == 0) address = number("Host", nth);
+      // The "Height" of a side is its slice height; the extent's comes last.
+      address += number("XInBytes", nth) + pitch * (number("Y", nth) + number("Height", nth) * number("Z", nth));
+    };
+    side(0, copy.src, copy.src_pitch_bytes, copy.src_kind);
+    side(1, copy.dst, copy.dst_pitch_bytes, copy.dst_kind);
+    copy.width_bytes = number("WidthInBytes", 0);
+    copy.height = number_or(record_.value("Height", 2), 1);
+    copy.depth = number_or(record_.value("Depth", 0), 1);
+    out.has_copy_params = true;
+    return;
+  }
+  const std::string_view kind = record_.value("kind");
+  set_copy_kinds(kind, copy);
+  scratch_ = "Memcpy ";
+  scratch_ += kind.substr(0, kind.find(' '));
+  out.escaped_name = recording_.text(recording_.intern(scratch_));
+  // "pitch ptr xsize ysize", twice; an array side has no such group.
+  const bool src_array = !record_.value("srcArray").empty();
+  const bool dst_array = !record_.value("dstArray").empty();
+  if (src_array) copy.src_kind = ir::MemoryKind::array;
+  if (dst_array) copy.dst_kind = ir::MemoryKind::array;
+  std::size_t group = 0;
+  const auto side = [&](std::size_t nth_position, std::uint64_t& address, std::uint64_t& pitch) {
+    pitch = number("pitch", group);
+    address = number("ptr", group) + number("x", nth_position) +
+              pitch * (number("y", nth_position) + number("ysize", group) * number("z", nth_position));
+    ++group;
+  };
+  if (!src_array) side(0, copy.src, copy.src_pitch_bytes);
+  if (!dst_array) side(1, copy.dst, copy.dst_pitch_bytes);
+  // With an array on one side the width counts elements of unknown size.
+  copy.width_bytes = src_array || dst_array ? 0 : number("Width", 0);
+  copy.height = number_or(record_.value("Height"), 1);
+  copy.depth = number_or(record_.value("Depth"), 1);
+  out.has_copy_params = !record_.value("ptr").empty();
+}
+
+void Reader::parse_record(ParsedNode& out) {
   const std::string_view word = record_.type();
   const auto kind = kind_of_word(word);
   out.kind = kind.value_or(NodeKind::unknown);
@@ -383,35 +463,7 @@ void Reader::parse_record(const NodeStatement& statement, ParsedNode& out) {
       }
       break;
     }
-    case NodeKind::memcpy: {
-      // Keys "pitch ptr xsize ysize" come twice: source, then destination.
-      out.memcpy.src_pitch_bytes = address("pitch", 0);
-      out.memcpy.dst_pitch_bytes = address("pitch", 1);
-      out.memcpy.src = address("ptr", 0);
-      out.memcpy.dst = address("ptr", 1);
-      out.memcpy.width_bytes = address("Width");
-      out.memcpy.height = number_or(record_.value("Height"), 1);
-      out.memcpy.depth = number_or(record_.value("Depth"), 1);
-      out.has_copy_params = !record_.value("ptr", 1).empty();
-      const std::string_view kind_text = record_.value("kind");
-      // "DtoD (DEVICE to DEVICE)": host memory may be pinned or not, so it stays unknown.
-      if (const std::size_t open = kind_text.find('('); open != std::string_view::npos) {
-        const std::string_view inner = kind_text.substr(open + 1);
-        const std::size_t to = inner.find(" to ");
-        if (to != std::string_view::npos) {
-          if (inner.substr(0, to) == "DEVICE") out.memcpy.src_kind = ir::MemoryKind::device;
-          if (inner.substr(to + 4).starts_with("DEVICE")) out.memcpy.dst_kind = ir::MemoryKind::device;
-          if (inner.substr(0, to) == "ARRAY") out.memcpy.src_kind = ir::MemoryKind::array;
-          if (inner.substr(to + 4).starts_with("ARRAY")) out.memcpy.dst_kind = ir::MemoryKind::array;
-        }
-        scratch_ = "Memcpy ";
-        scratch_ += kind_text.substr(0, kind_text.find(' '));
-        out.escaped_name = recording_.text(recording_.intern(scratch_));
-      } else {
-        out.escaped_name = "Memcpy";
-      }
-      break;
-    }
+    case NodeKind::memcpy: parse_memcpy_record(out); break;
     case NodeKind::memset:
       out.memset.dst = address("dptr");
       out.memset.pitch_bytes = address("pitch");
@@ -422,19 +474,37 @@ void Reader::parse_record(const NodeStatement& statement, ParsedNode& out) {
       out.has_copy_params = !record_.value("dptr").empty();
       out.escaped_name = "Memset";
       break;
+    case NodeKind::mem_alloc:
+    case NodeKind::mem_free:
+      out.alloc.address = address("dptr");
+      out.alloc.bytes = address("bytesize");
+      break;
+    case NodeKind::batch_mem_op:
+      out.batch.count = number32(record_.value("count"));
+      for (std::size_t i = 0; i + 1 < record_.leaves().size() && out.batch.address == 0; ++i) {
+        const std::string_view text = record_.leaves()[i].text;
+        if (text.starts_with("WRITE_VALUE") || text.starts_with("WAIT_VALUE"))
+          out.batch.address = number_or(record_.leaves()[i + 1].text, 0);
+      }
+      break;
     case NodeKind::child_graph:
-    case NodeKind::conditional:
+    case NodeKind::conditional: {
+      const std::string_view type = record_.value("Conditional Type");
+      if (type == "IF") out.conditional.type = ir::ConditionalNode::Type::if_;
+      if (type == "WHILE") out.conditional.type = ir::ConditionalNode::Type::while_;
+      if (type == "SWITCH") out.conditional.type = ir::ConditionalNode::Type::switch_;
       for (const dot::RecordLabel::Leaf& leaf : record_.leaves())
         if (const auto number = graph_number(leaf.text)) out.body_graphs.push_back(*number);
       break;
+    }
     default: break;
   }
-  (void)statement;
 }
 
+// Label lines: the id, the name or type word, then details that the flags asked for. A line ends in a newline or in a
+// written "\n".
 void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
-  // Lines end in "\n" written as an escape, or in a real newline.
-  std::array<std::string_view, 4> lines;
+  std::array<std::string_view, 8> lines;
   std::size_t count = 0;
   std::string_view rest = statement.label;
   while (count < lines.size() && !rest.empty()) {
@@ -459,30 +529,78 @@ void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
   }
   const std::string_view text = at < count ? lines[at] : std::string_view();
   out.escaped_name = text;
-  const auto body = graph_number(text);
-  const auto kind = kind_of_word(text);
-  if (body && statement.shape != "octagon" && cluster_by_number_.contains(*body)) {
-    out.kind = NodeKind::child_graph;
-    out.body_graphs.push_back(*body);
-  } else if (statement.shape == "octagon") {
-    out.kind = NodeKind::kernel;  // a kernel may be called anything, "MEMSET" included
-    std::string_view name;
-    if (const auto config = dot::split_launch_config(text, name)) {
-      out.escaped_name = name;
+  const auto detail = [&](std::string_view key) -> std::uint64_t {
+    for (std::size_t i = at + 1; i < count; ++i)
+      if (lines[i].starts_with(key)) return number_or(lines[i].substr(key.size()), 0);
+    return 0;
+  };
+  // "(DtoD,4096)", "(171,640)"
+  const auto pair = [&](std::string_view& first, std::uint64_t& second) {
+    for (std::size_t i = at + 1; i < count; ++i) {
+      const std::size_t comma = lines[i].find(',');
+      if (!lines[i].starts_with('(') || !lines[i].ends_with(')') || comma == std::string_view::npos) continue;
+      first = lines[i].substr(1, comma - 1);
+      second = number_or(lines[i].substr(comma + 1, lines[i].size() - comma - 2), 0);
+      return true;
+    }
+    return false;
+  };
+  if (statement.shape == "octagon") {
+    out.kind = NodeKind::kernel;  // a kernel may be called anything, "MEMSET" and "graph_7" included
+    for (std::size_t i = at; i < count; ++i) {
+      std::string_view name;
+      const auto config = dot::split_launch_config(lines[i], name);
+      if (!config) continue;
+      if (i == at) out.escaped_name = name;
       out.has_config = true;
       out.kernel.grid = config->grid;
       out.kernel.block = config->block;
       out.kernel.dynamic_shared_bytes = config->shared_bytes;
+      break;
     }
-  } else if (kind) {
-    out.kind = *kind;
+    return;
+  }
+  if (const auto body = graph_number(text); body && cluster_by_number_.contains(*body)) {
+    out.kind = NodeKind::child_graph;
+    out.body_graphs.push_back(*body);
+    return;
+  }
+  out.kind = kind_of_word(text).value_or(NodeKind::unknown);
+  std::string_view first;
+  std::uint64_t second = 0;
+  switch (out.kind) {
+    case NodeKind::memcpy:
+      out.escaped_name = "Memcpy";
+      if (pair(first, second)) {
+        set_copy_kinds(first, out.memcpy);
+        out.memcpy.width_bytes = second;
+        scratch_ = "Memcpy ";
+        scratch_ += first;
+        out.escaped_name = recording_.text(recording_.intern(scratch_));
+      }
+      break;
+    case NodeKind::memset:
+      out.escaped_name = "Memset";
+      if (pair(first, second)) {
+        out.memset.value = number32(first);
+        out.memset.width = second;
+      }
+      break;
+    case NodeKind::host:
+      out.host.user_data = detail("userData: ");
+      if (const std::uint64_t function = detail("fn: "); function != 0)
+        out.host.function = recording_.intern(fmt::format("0x{:x}", function));
+      break;
+    case NodeKind::event_record:
+    case NodeKind::event_wait: out.event.event = detail("event: "); break;
+    default: break;
   }
 }
 
 void Reader::parse_node(const NodeStatement& statement, ParsedNode& out) {
   out = ParsedNode();
   if (record_.parse(statement.label)) {
-    parse_record(statement, out);
+    parse_record(out);
   } else {
     parse_plain(statement, out);
   }
@@ -534,7 +652,6 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
   std::vector<std::uint64_t> ids(order.size());
   std::vector<ParsedNode> parsed(order.size());
   bool all_have_ids = true, all_have_config = true, all_have_names = true, all_have_copies = true;
-  bool has_kernels = false;
   std::uint64_t unknown = 0;
   std::size_t unknown_at = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -543,7 +660,6 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
     all_have_ids = all_have_ids && parsed[i].has_id;
     ids[i] = parsed[i].id;
     if (parsed[i].kind == NodeKind::kernel) {
-      has_kernels = true;
       all_have_config = all_have_config && parsed[i].has_config;
       all_have_names = all_have_names && !parsed[i].escaped_name.empty();
     }
@@ -625,8 +741,8 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
   }
   graph.facts = {Fact::nodes, Fact::edges};
   if (all_have_ids) graph.facts.insert(Fact::creation_order);
-  if (has_kernels && all_have_names) graph.facts.insert(Fact::kernel_names);
-  if (has_kernels && all_have_config) graph.facts.insert(Fact::launch_config);
+  if (all_have_names) graph.facts.insert(Fact::kernel_names);
+  if (all_have_config) graph.facts.insert(Fact::launch_config);
   if (all_have_copies) graph.facts.insert(Fact::copy_params);
   if (edges_spoiled_) {
     graph.facts.erase(Fact::edges);

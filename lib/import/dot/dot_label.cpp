@@ -26,6 +26,7 @@ bool RecordLabel::parse(std::string_view label, std::uint32_t max_depth) {
     const std::string_view text = trim(label.substr(start, end - start));
     if (after_group && text.empty()) return;
     current.text = text;
+    current.depth = depth;
     leaves_.push_back(current);
     ++current.place;
   };
@@ -35,7 +36,6 @@ bool RecordLabel::parse(std::string_view label, std::uint32_t max_depth) {
       ++i;
     } else if (c == '{') {
       if (++depth > max_depth) return false;
-      current.grouped = depth >= 3;
       if (depth <= 3) current.place = 0;
       start = i + 1;
       after_group = false;
@@ -43,7 +43,6 @@ bool RecordLabel::parse(std::string_view label, std::uint32_t max_depth) {
       if (depth == 0) return false;
       flush(i);
       --depth;
-      current.grouped = depth >= 3;
       start = i + 1;
       after_group = true;
       if (depth == 0 && i + 1 != label.size()) return false;
@@ -73,14 +72,14 @@ std::size_t RecordLabel::value_index(std::string_view key, std::size_t nth) cons
       --nth;
       continue;
     }
-    if (leaf.grouped) {
+    if (leaf.depth == 3) {
       // {{k1 | k2} | {v1 | v2}}: the next cell of the row has as many leaves.
       std::size_t keys_end = i;
       while (keys_end < leaves_.size() && leaves_[keys_end].row == leaf.row && leaves_[keys_end].cell == leaf.cell)
         ++keys_end;
       std::size_t values_end = keys_end;
       while (values_end < leaves_.size() && leaves_[values_end].row == leaf.row &&
-             leaves_[values_end].cell == leaf.cell + 1 && leaves_[values_end].grouped)
+             leaves_[values_end].cell == leaf.cell + 1 && leaves_[values_end].is_grouped())
         ++values_end;
       const std::size_t keys = leaves_[keys_end - 1].place + std::size_t{1};
       if (values_end - keys_end == keys) return keys_end + leaf.place;

@@ -22,8 +22,8 @@ class RecordLabel {
 
   // The first leaf: the node's type word.
   [[nodiscard]] std::string_view type() const { return leaves_.empty() ? std::string_view() : leaves_.front().text; }
-  // The value of `key`: for {{k1 | k2} | {v1 | v2}} the value in the same place, else the leaf that follows the key.
-  // `nth` counts equal keys. Empty if there is none.
+  // The value of `key`: for {{k1 | k2} | {v1 | v2}} the value in the same place, else the leaf that follows the key, as in
+  // {k | v} and {a | {{x | 0} | {y | 0}}}. `nth` counts equal keys. Empty if there is none.
   [[nodiscard]] std::string_view value(std::string_view key, std::size_t nth = 0) const;
   // The leaf that follows the one that value() gave: in {ID | 0 (topoId: 3) | name} the third.
   [[nodiscard]] std::string_view after_value(std::string_view key) const;
@@ -33,7 +33,8 @@ class RecordLabel {
     std::uint32_t row = 0;
     std::uint32_t cell = 0;    // number of the cell in its row
     std::uint32_t place = 0;   // number of the leaf in its cell
-    bool grouped = false;      // inside a braced cell
+    std::uint32_t depth = 0;   // braces around it; 3 and more: inside a braced cell
+    [[nodiscard]] bool is_grouped() const { return depth >= 3; }
   };
   [[nodiscard]] const std::vector<Leaf>& leaves() const { return leaves_; }
 
