@@ -258,7 +258,8 @@ void Builder::attach_cut_launches() {
   for (GraphGroup& graph : graphs_) std::sort(graph.groups.begin(), graph.groups.end());
 }
 
-// Arrows bind to the operation of their row that contains their time.
+// An arrow leaves a row where its source ends and enters one where its target starts; otherwise it binds to the operation
+// of the row that contains its time.
 void Builder::resolve_arrows() {
   if (t_.arrows.empty()) return;
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::uint32_t>> rows;
@@ -270,17 +271,21 @@ void Builder::resolve_arrows() {
     std::sort(row.begin(), row.end(),
               [&](std::uint32_t a, std::uint32_t b) { return t_.ops[a].start_ns < t_.ops[b].start_ns; });
   const auto find = [&](const TimelineArrow& arrow) -> std::uint32_t {
+    constexpr std::int64_t kRounding = 1;  // ns: start and duration are printed, the end is their sum
+    constexpr int kLookBack = 8;           // operations of one row hardly overlap
     const auto it = rows.find({arrow.pid, arrow.tid});
     if (it == rows.end()) return kNone;
     const auto& row = it->second;
-    auto at = std::upper_bound(row.begin(), row.end(), arrow.ts_ns, [&](std::int64_t ts, std::uint32_t i) {
-      return ts < t_.ops[i].start_ns;
-    });
-    if (at == row.begin()) return kNone;
-    // An operation that starts exactly where the arrow stands wins over one that only ends there.
-    --at;
-    const TimelineOp& o = t_.ops[*at];
-    return arrow.ts_ns <= o.start_ns + o.dur_ns ? *at : kNone;
+    auto at = std::upper_bound(row.begin(), row.end(), arrow.ts_ns + kRounding,
+                               [&](std::int64_t ts, std::uint32_t i) { return ts < t_.ops[i].start_ns; });
+    std::uint32_t inside = kNone;
+    for (int step = 0; step < kLookBack && at != row.begin(); ++step) {
+      const TimelineOp& o = t_.ops[*--at];
+      const std::int64_t edge = arrow.is_start ? o.start_ns + o.dur_ns : o.start_ns;
+      if (edge - kRounding <= arrow.ts_ns && arrow.ts_ns <= edge + kRounding) return *at;
+      if (inside == kNone && o.start_ns <= arrow.ts_ns && arrow.ts_ns <= o.start_ns + o.dur_ns) inside = *at;
+    }
+    return inside;
   };
   std::stable_sort(t_.arrows.begin(), t_.arrows.end(), [](const TimelineArrow& a, const TimelineArrow& b) {
     return a.id != b.id ? a.id < b.id : a.is_start > b.is_start;
@@ -313,7 +318,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
   ir::Graph& graph = builder.graph();
   const Group& reference = groups_[graph_group.reference];
 
-  bool has_ids = true, has_config = true, has_names = true, any_kernel = false;
+  bool has_ids = true, has_config = true, has_names = true;
   for (const std::uint32_t g : graph_group.groups)
     for (std::uint32_t i = 0; i < groups_[g].count; ++i) has_ids = has_ids && op(groups_[g], i).node_id != 0;
 
@@ -325,7 +330,6 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     const OpShape& shape = t_.shape(o.shape);
     ir::NodeId id;
     if (shape.kind == NodeKind::kernel) {
-      any_kernel = true;
       ir::KernelNode kernel;
       kernel.function = recording_.intern_function(recording_.text(shape.name));
       kernel.grid = shape.grid;
@@ -341,6 +345,10 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
       ir::MemcpyNode copy;
       copy.width_bytes = shape.bytes;
       id = builder.add_memcpy(shape.name, copy);
+    } else if (shape.kind == NodeKind::event_record) {
+      id = builder.add_event(shape.kind, shape.name, {});
+    } else if (shape.kind == NodeKind::host) {
+      id = builder.add_host(shape.name, {});
     } else {
       ir::MemsetNode fill;
       fill.width = shape.bytes;
@@ -417,11 +425,13 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
 
   // Edges, where arrows draw them.
   bool has_edges = false;
+  std::vector<std::uint8_t> has_predecessor(graph.node_count(), 0);
   for (const auto& [from, to] : dependencies_) {
     const auto a = node_of_op.find(from);
     const auto b = node_of_op.find(to);
     if (a == node_of_op.end() || b == node_of_op.end() || a->second == b->second) continue;
     builder.add_edge(a->second, b->second);
+    has_predecessor[b->second.index()] = 1;
     has_edges = true;
   }
 
@@ -431,8 +441,8 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
                                                               : fmt::format("traced graph {}", number + 1));
   graph.info.instantiated = true;
   graph.facts = {Fact::nodes, Fact::replay_streams, Fact::replay_times};
-  if (any_kernel && has_names) graph.facts.insert(Fact::kernel_names);
-  if (any_kernel && has_config) graph.facts.insert(Fact::launch_config);
+  if (has_names) graph.facts.insert(Fact::kernel_names);
+  if (has_config) graph.facts.insert(Fact::launch_config);
   if (has_ids) graph.facts.insert(Fact::node_identity);
   if (has_edges) graph.facts.insert(Fact::edges);
   const auto spoil = [&](Fact fact, std::string_view reason) {
@@ -440,6 +450,9 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     graph.facts.erase(fact);
     graph.spoiled.push_back({fact, recording_.intern(reason)});
   };
+  if (has_edges && std::count(has_predecessor.begin(), has_predecessor.end(), std::uint8_t{0}) > 1)
+    spoil(Fact::edges,
+          "several operations have no dependency arrow: arrows through nodes that the profiler does not record are missing");
   if (t_.is_amd)
     spoil(Fact::replay_streams, "ROCm traces report one stream for every operation of a graph launch");
   if (t_.streams_rewritten)

@@ -9,7 +9,7 @@
 
 namespace cglint::import::kineto {
 
-// A kernel, copy or fill on the GPU. Views live until the sink returns.
+// A kernel, copy or fill on the GPU, or an event or host node of a graph. Views live until the sink returns.
 struct GpuEvent {
   ir::NodeKind kind = ir::NodeKind::kernel;
   std::string_view name;

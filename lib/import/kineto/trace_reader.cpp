@@ -18,7 +18,13 @@ using base::make_error;
 namespace ondemand = simdjson::ondemand;
 
 constexpr std::size_t kWindowBytes = std::size_t{512} << 10;
+constexpr std::size_t kMinWindowBytes = std::size_t{8} << 10;
+constexpr std::size_t kExactScanBytes = std::size_t{64} << 10;     // an event is looked for in so many bytes at first
+constexpr std::size_t kMaxExactScanBytes = std::size_t{4} << 20;   // before it is taken for damaged
 constexpr std::size_t kMaxEventBytes = std::size_t{64} << 20;  // one event, or one top-level property that is kept
+// Damaged events cost more than their own length. This bounds the total, so that no file can hang the reader.
+constexpr std::uint64_t kRepairFloorBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kRepairFactor = 64;
 constexpr std::uint64_t kFirstDependencyFlow = std::uint64_t{1} << 40;
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -54,7 +60,7 @@ T clamp_to(std::uint64_t value) {
 
 // --- categories -----------------------------------------------------------------------------------------------------
 
-enum class Category : std::uint8_t { unknown, kernel, memcpy, memset, api, flow, trace, other };
+enum class Category : std::uint8_t { unknown, kernel, memcpy, memset, graph_event, graph_host, api, flow, trace, other };
 
 bool same(std::string_view text, std::string_view wanted) { return text == wanted; }
 
@@ -65,7 +71,9 @@ Category classify(std::string_view text) {
     case 'K': return same(text, "Kernel") ? Category::kernel : Category::other;
     case 'g':
       if (same(text, "gpu_memcpy")) return Category::memcpy;
-      return same(text, "gpu_memset") ? Category::memset : Category::other;
+      if (same(text, "gpu_memset")) return Category::memset;
+      if (same(text, "graph_event_node")) return Category::graph_event;
+      return same(text, "graph_host_node") ? Category::graph_host : Category::other;
     case 'M':
       if (same(text, "Memcpy")) return Category::memcpy;
       return same(text, "Memset") ? Category::memset : Category::other;
@@ -115,6 +123,7 @@ class EventParser {
   bool has_original_stream_ = false;
   bool has_annotated_stream_ = false;
   bool has_name_arg_ = false;
+  bool written_by_kineto_ = false;
   std::string name_storage_;
   ondemand::parser unescaper_;
 };
@@ -196,12 +205,17 @@ simdjson::error_code EventParser::parse_dim(ondemand::value value, ir::Dim3& dim
 }
 
 simdjson::error_code EventParser::parse_args(ondemand::object args, Category category) {
+  bool first = true;
   for (auto field_result : args) {
     ondemand::field field;
     if (const auto error = std::move(field_result).get(field)) return error;
     const char* const key = field.key().raw();
     ondemand::value value = field.value();
     std::uint64_t number = 0;
+    if (first) {
+      written_by_kineto_ = key_is(key, "queued\"") || key_is(key, "External id\"");
+      first = false;
+    }
     if (category == Category::api) {
       if (key_is(key, "correlation\"")) {
         if (parse_u64(value.raw_json_token(), number)) gpu_.correlation = number;
@@ -286,7 +300,7 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
   std::string_view name, ts, dur, pid, tid, id, late_args;
   bool args_read = false;
   gpu_ = GpuEvent();
-  has_original_stream_ = has_annotated_stream_ = has_name_arg_ = false;
+  has_original_stream_ = has_annotated_stream_ = has_name_arg_ = written_by_kineto_ = false;
   for (auto field_result : object) {
     ondemand::field field;
     if (const auto error = std::move(field_result).get(field)) return error;
@@ -387,9 +401,13 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
     sink_.on_api(api);
     return simdjson::SUCCESS;
   }
-  gpu_.kind = category == Category::kernel   ? ir::NodeKind::kernel
-              : category == Category::memcpy ? ir::NodeKind::memcpy
-                                             : ir::NodeKind::memset;
+  switch (category) {
+    case Category::memcpy: gpu_.kind = ir::NodeKind::memcpy; break;
+    case Category::memset: gpu_.kind = ir::NodeKind::memset; break;
+    case Category::graph_event: gpu_.kind = ir::NodeKind::event_record; break;
+    case Category::graph_host: gpu_.kind = ir::NodeKind::host; break;
+    default: gpu_.kind = ir::NodeKind::kernel; break;
+  }
   gpu_.name = name_text;
   if (!parse_us(trim_token(ts), gpu_.start_ns)) return simdjson::NUMBER_ERROR;
   if (!dur.empty() && !parse_us(trim_token(dur), gpu_.dur_ns)) return simdjson::NUMBER_ERROR;
@@ -404,7 +422,10 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
     gpu_.has_stream = parse_u64(text, gpu_.stream);
   }
   if (gpu_.device < 0 && gpu_.pid >= 0 && gpu_.pid < 1024) gpu_.device = static_cast<std::int32_t>(gpu_.pid);
-  gpu_.annotated = has_name_arg_ && !has_original_stream_ && !has_annotated_stream_;
+  // torch.cuda._annotate_cuda_graph_trace adds a name to the arguments of Kineto's events and replaces their stream;
+  // the CUPTI monitor of torch.profiler adds names too, but keeps the stream or tells the original one.
+  gpu_.annotated = has_name_arg_ && written_by_kineto_ && gpu_.graph_node_id != 0 && !has_original_stream_ &&
+                   !has_annotated_stream_;
   gpu_.offset = offset;
   sink_.on_gpu(gpu_);
   return simdjson::SUCCESS;
@@ -614,6 +635,8 @@ class TraceReader {
   base::Result<bool> parse_single();
   bool parse_alone(std::string_view event_text, std::uint64_t event_offset);
   void cut_short(std::string reason);
+  // Accounts for `size` bytes looked at because of damage.
+  base::Result<void> spend(std::size_t size);
 
   Source& source_;
   const ReadOptions& options_;
@@ -625,8 +648,15 @@ class TraceReader {
   std::size_t begin_ = 0, end_ = 0;
   std::uint64_t base_offset_ = 0;   // file offset of buffer_[0]
   bool input_ended_ = false;
+  std::uint64_t repair_bytes_ = 0;
   ReadStats stats_;
 };
+
+base::Result<void> TraceReader::spend(std::size_t size) {
+  repair_bytes_ += size;
+  if (repair_bytes_ <= kRepairFloorBytes + kRepairFactor * offset()) return {};
+  return make_error(ErrorCode::malformed, "too many damaged events to go on", offset());
+}
 
 base::Result<void> TraceReader::fill(std::size_t wanted) {
   if (end_ - begin_ >= wanted || input_ended_) return {};
@@ -691,32 +721,39 @@ bool TraceReader::parse_alone(std::string_view event_text, std::uint64_t event_o
 base::Result<bool> TraceReader::parse_single() {
   // The text starts with an element of the array. Find its end by counting brackets; if that fails, by looking for what
   // reads like the boundary of two events.
-  std::size_t wanted = kWindowBytes;
+  std::size_t wanted = kExactScanBytes;
   while (true) {
     CGLINT_TRY(fill(wanted));
-    const std::string_view here = text();
+    const std::string_view here = text().substr(0, std::max(wanted, std::size_t{1}));
+    const bool is_all = input_ended_ && here.size() == text().size();
     const std::size_t exact = skip_value(here, 0);
+    CGLINT_TRY(spend(exact == std::string_view::npos ? here.size() : exact));
     if (exact != std::string_view::npos && parse_alone(here.substr(0, exact), offset())) {
       consume(exact);
       return true;
     }
     std::size_t boundary = 0;
     for (int attempt = 0; attempt < 8; ++attempt) {
-      boundary = find_event_end(here, boundary, input_ended_);
+      boundary = find_event_end(here, boundary, is_all);
       if (boundary == std::string_view::npos) break;
+      CGLINT_TRY(spend(boundary));
       if (parse_alone(escape_inner_quotes(here.substr(0, boundary)), offset())) {
         ++stats_.repaired;
         consume(boundary);
         return true;
       }
     }
-    const std::size_t first_boundary = find_event_end(here, 0, input_ended_);
+    if (exact == std::string_view::npos && !is_all && wanted < kMaxExactScanBytes) {
+      wanted *= 8;
+      continue;
+    }
+    const std::size_t first_boundary = find_event_end(here, 0, is_all);
     if (first_boundary != std::string_view::npos) {
       sink_.on_lost(describe_lost(here.substr(0, first_boundary), offset()));
       consume(first_boundary);
       return true;
     }
-    if (input_ended_) {
+    if (is_all) {
       // The last event of a file that is cut short.
       if (!here.empty()) sink_.on_lost(describe_lost(here, offset()));
       cut_short("the file ends in the middle of an event");
@@ -854,9 +891,18 @@ base::Result<void> TraceReader::read_events() {
       auto parsed = parse_window(cut, consumed);
       if (!parsed) return std::move(parsed).error();
       if (*parsed && consumed != 0) {
+        // A window that was not used up holds a damaged event: be careful for a while.
+        if (cut - consumed > cut / 2) {
+          CGLINT_TRY(spend(cut - consumed));
+          window = std::max(kMinWindowBytes, window / 4);
+        } else {
+          window = std::min(kWindowBytes, window * 2);
+        }
         consume(consumed);
         continue;
       }
+      CGLINT_TRY(spend(cut));
+      window = std::max(kMinWindowBytes, window / 4);
     }
     ++stats_.events;
     auto single = parse_single();
