@@ -1,0 +1,458 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "import/dot/dot_label.h"
+#include "import/dot/dot_scanner.h"
+#include "unit/import/import_helpers.h"
+
+namespace cglint::import {
+namespace {
+
+using namespace cglint::testing;
+using base::ErrorCode;
+using ir::Fact;
+using ir::NodeId;
+using ir::NodeKind;
+
+ir::Recording read_fixture(std::string_view name) {
+  auto recording = read_file(data_path(std::string("dot/") + std::string(name)), {});
+  EXPECT_TRUE(recording) << name << ": " << recording.error().to_string();
+  return *std::move(recording);
+}
+
+std::vector<NodeKind> kinds(const ir::Graph& graph) { return graph.kind.raw(); }
+
+std::string wrap(std::string_view body) {
+  return fmt::format("digraph dot {{\nsubgraph cluster_1 {{\nlabel=\"graph_1\" graph[style=\"dashed\"];\n{}}}\n}}\n", body);
+}
+
+TEST(DotScanner, Tokens) {
+  dot::Scanner scanner("a1 \"q\\\"x\" -> -- -5 <b<i>>[]{}=;,: // c\n# d\n/* e */ \xc3\xa4");
+  using Kind = dot::Token::Kind;
+  const auto expect = [&](Kind kind, std::string_view text) {
+    const dot::Token token = scanner.next();
+    EXPECT_EQ(token.kind, kind);
+    EXPECT_EQ(token.text, text);
+  };
+  expect(Kind::id, "a1");
+  expect(Kind::quoted, "q\\\"x");
+  expect(Kind::arrow, "->");
+  expect(Kind::line, "--");
+  expect(Kind::id, "-5");
+  expect(Kind::html, "b<i>");
+  for (const char c : std::string_view("[]{}=;,:")) expect(Kind::punctuation, std::string_view(&c, 1));
+  expect(Kind::id, "\xc3\xa4");
+  expect(Kind::end, "");
+}
+
+TEST(DotLabel, Records) {
+  dot::RecordLabel label;
+  ASSERT_TRUE(label.parse("{KERNEL\n| {ID | 3 (topoId: 7) | k\\<\\<\\<2,32,0\\>\\>\\>}\n"
+                          "| {{node handle | func handle} | {0x10 | 0x20}}\n| {priority | -2}\n}"));
+  EXPECT_EQ(label.type(), "KERNEL");
+  EXPECT_EQ(dot::parse_number(label.value("ID")), 3U);
+  EXPECT_EQ(label.value("node handle"), "0x10");
+  EXPECT_EQ(label.value("func handle"), "0x20");
+  EXPECT_EQ(label.value("priority"), "-2");
+  EXPECT_EQ(label.value("no such row"), "");
+  std::string_view name;
+  const auto config = dot::split_launch_config(label.after_value("ID"), name);
+  ASSERT_TRUE(config);
+  EXPECT_EQ(name, "k");
+  EXPECT_FALSE(label.parse("{a | {b}"));
+  EXPECT_FALSE(label.parse("{a}} b {"));
+  EXPECT_FALSE(label.parse("plain"));
+  EXPECT_FALSE(label.parse(std::string(100, '{') + std::string(100, '}')));
+}
+
+TEST(DotLabel, LaunchConfigurations) {
+  const auto split = [](std::string_view text) {
+    std::string_view name;
+    return dot::split_launch_config(text, name);
+  };
+  const auto three = split("k\\<\\<\\<\\{16,10,4\\},128,0\\>\\>\\>");
+  ASSERT_TRUE(three);
+  EXPECT_EQ(three->grid, (ir::Dim3{16, 10, 4}));
+  EXPECT_EQ(three->block, (ir::Dim3{128, 1, 1}));
+  const auto two = split("k\\<\\<\\<8,\\{32,4\\},2048\\>\\>\\>");
+  ASSERT_TRUE(two);
+  EXPECT_EQ(two->block, (ir::Dim3{32, 4, 1}));
+  EXPECT_EQ(two->shared_bytes, 2048U);
+  for (const std::string_view bad :
+       {"k", "k\\<\\<\\<\\>\\>\\>", "k\\<\\<\\<1,2\\>\\>\\>", "k\\<\\<\\<1,2,3,4\\>\\>\\>", "k\\<\\<\\<99999999999,1,0\\>\\>\\>",
+        "k\\<\\<\\<\\{1,2,1,0\\>\\>\\>"})
+    EXPECT_FALSE(split(bad)) << bad;
+}
+
+TEST(Dot, PyTorchDumps) {
+  for (const auto& [name, nodes, kernels, edges] :
+       {std::tuple{"torch/torch_alt_first.dot.gz", 304U, 304U, 334U},
+        std::tuple{"torch/torch_main_first.dot.gz", 304U, 304U, 334U},
+        std::tuple{"torch/hf_glm4_moe.dot.gz", 603U, 573U, 602U}}) {
+    auto recording = read_file(data_path(name), {});
+    ASSERT_TRUE(recording);
+    ASSERT_EQ(recording->graphs.size(), 1U);
+    const ir::Graph& graph = *recording->graphs[ir::GraphId(0)];
+    EXPECT_EQ(graph.node_count(), nodes);
+    EXPECT_EQ(graph.kernels.size(), kernels);
+    EXPECT_EQ(graph.edge_count(), edges);
+    EXPECT_EQ(graph.facts, (ir::FactSet{Fact::nodes, Fact::creation_order, Fact::edges, Fact::kernel_names,
+                                        Fact::launch_config, Fact::copy_params}));
+    EXPECT_FALSE(recording->has_timeline);
+    EXPECT_TRUE(recording->losses.empty());
+    EXPECT_EQ(graph.info.role, ir::GraphRole::captured);
+  }
+  auto recording = read_file(data_path("torch/torch_alt_first.dot.gz"), {});
+  const ir::Graph& graph = *recording->graphs[ir::GraphId(0)];
+  const ir::KernelNode& first = *graph.kernel(NodeId(0));
+  EXPECT_EQ(first.grid, (ir::Dim3{4, 1, 1}));
+  EXPECT_EQ(first.block, (ir::Dim3{32, 4, 1}));
+  EXPECT_EQ(first.dynamic_shared_bytes, 24U);
+  EXPECT_EQ(first.cooperative, ir::Tri::no);
+  EXPECT_TRUE(recording->text(recording->functions[first.function].name).starts_with("_ZN2at6native"));
+}
+
+TEST(Dot, KernelsInEveryForm) {
+  for (const std::string_view flags : {"00000", "00001", "00004", "00200", "00400", "04000"}) {
+    SCOPED_TRACE(flags);
+    const ir::Recording recording = read_fixture(fmt::format("kernels.{}.dot", flags));
+    const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+    ASSERT_EQ(kinds(graph), std::vector<NodeKind>(6, NodeKind::kernel));
+    EXPECT_EQ(recording.text(graph.name[NodeId(1)]), "_ZN7fixture16templated_kernelIfLi3EEEvPT_S1_");
+    EXPECT_EQ(recording.text(graph.name[NodeId(5)]), "_ZN7fixture7graph_7EPfi");
+    EXPECT_EQ(graph.edge_count(), 6U);
+    EXPECT_TRUE(graph.facts.contains(Fact::creation_order));
+    const bool has_config = flags == "00001" || flags == "00004";
+    EXPECT_EQ(graph.facts.contains(Fact::launch_config), has_config);
+    if (has_config) {
+      EXPECT_EQ(graph.kernel(NodeId(1))->grid, (ir::Dim3{16, 10, 4}));
+      EXPECT_EQ(graph.kernel(NodeId(1))->block, (ir::Dim3{8, 4, 2}));
+      EXPECT_EQ(graph.kernel(NodeId(1))->dynamic_shared_bytes, 2048U);
+    }
+    if (flags == "00001" || flags == "00200") {
+      EXPECT_EQ(graph.kernel(NodeId(2))->priority, -3);
+      EXPECT_EQ(graph.kernel(NodeId(4))->cooperative, ir::Tri::yes);
+      EXPECT_EQ(graph.kernel(NodeId(0))->cooperative, ir::Tri::no);
+    } else {
+      EXPECT_EQ(graph.kernel(NodeId(0))->cooperative, ir::Tri::unknown);
+    }
+    EXPECT_FALSE(graph.facts.contains(Fact::kernel_attributes)) << "clusters and PDL are not printed";
+    EXPECT_FALSE(graph.facts.contains(Fact::edge_data));
+  }
+}
+
+TEST(Dot, CopiesOfBothStructures) {
+  for (const std::string_view flags : {"00001", "00003"}) {
+    SCOPED_TRACE(flags);
+    const ir::Recording recording = read_fixture(fmt::format("copies.{}.dot", flags));
+    const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+    ASSERT_EQ(graph.node_count(), 17U);
+    EXPECT_TRUE(graph.facts.contains(Fact::copy_params));
+    const ir::MemcpyNode& device = *graph.memcpy(NodeId(1));
+    EXPECT_EQ(device.src_kind, ir::MemoryKind::device);
+    EXPECT_EQ(device.dst_kind, ir::MemoryKind::device);
+    EXPECT_EQ(device.bytes(), 4096U);
+    EXPECT_NE(device.src, 0U);
+    EXPECT_NE(device.dst, 0U);
+    EXPECT_NE(device.src, device.dst);
+    const ir::MemcpyNode& to_device = *graph.memcpy(NodeId(2));
+    EXPECT_EQ(to_device.src_kind, ir::MemoryKind::host_pinned);
+    EXPECT_EQ(to_device.dst_kind, ir::MemoryKind::device);
+    EXPECT_EQ(to_device.dst, device.src) << "the fixture copies into the buffer that it copies from";
+    EXPECT_EQ(graph.memcpy(NodeId(3))->dst_kind, ir::MemoryKind::host_pinned);
+    EXPECT_EQ(graph.memcpy(NodeId(5))->src_kind, ir::MemoryKind::host_pageable);
+    EXPECT_EQ(graph.memcpy(NodeId(11))->dst_kind, ir::MemoryKind::array);
+    EXPECT_EQ(graph.memcpy(NodeId(11))->dst, 0U);
+    EXPECT_EQ(graph.memcpy(NodeId(12))->src_kind, ir::MemoryKind::array);
+    const ir::MemsetNode& byte = *graph.memset(NodeId(13));
+    EXPECT_EQ(byte.value, 171U);
+    EXPECT_EQ(byte.element_bytes, 1);
+    EXPECT_EQ(byte.bytes(), 640U);
+    const ir::MemsetNode& word = *graph.memset(NodeId(15));
+    EXPECT_EQ(word.value, 3735928559U);
+    EXPECT_EQ(word.element_bytes, 4);
+    EXPECT_EQ(word.width, 160U);
+    const ir::MemsetNode& flat = *graph.memset(NodeId(16));
+    EXPECT_EQ(flat.pitch_bytes, 512U);
+    EXPECT_EQ(flat.height, 8U);
+  }
+  // Two dialects of one graph must agree.
+  const ir::Recording driver = read_fixture("copies.00001.dot");
+  const ir::Recording runtime = read_fixture("copies.00003.dot");
+  const ir::Graph& a = *driver.graphs[ir::GraphId(0)];
+  const ir::Graph& b = *runtime.graphs[ir::GraphId(0)];
+  for (const NodeId node : a.nodes()) {
+    if (a.memcpy(node) == nullptr) continue;
+    SCOPED_TRACE(node.index());
+    EXPECT_EQ(a.memcpy(node)->src, b.memcpy(node)->src);
+    EXPECT_EQ(a.memcpy(node)->dst, b.memcpy(node)->dst);
+    EXPECT_EQ(a.memcpy(node)->src_kind, b.memcpy(node)->src_kind);
+    EXPECT_EQ(a.memcpy(node)->dst_kind, b.memcpy(node)->dst_kind);
+    EXPECT_EQ(a.memcpy(node)->height, b.memcpy(node)->height);
+    if (b.memcpy(node)->src_kind == ir::MemoryKind::array || b.memcpy(node)->dst_kind == ir::MemoryKind::array) continue;
+    EXPECT_EQ(a.memcpy(node)->bytes(), b.memcpy(node)->bytes());
+  }
+}
+
+TEST(Dot, CopiesWithoutAddressesDoNotClaimThem) {
+  const ir::Recording recording = read_fixture("copies.00000.dot");
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  EXPECT_FALSE(graph.facts.contains(Fact::copy_params));
+  EXPECT_EQ(graph.memcpy(NodeId(2))->bytes(), 4096U);
+  EXPECT_EQ(graph.memcpy(NodeId(2))->dst_kind, ir::MemoryKind::device);
+  EXPECT_EQ(graph.memset(NodeId(13))->value, 171U);
+}
+
+TEST(Dot, SynchronisationAndMemoryNodes) {
+  const std::vector<NodeKind> expected = {
+      NodeKind::kernel,       NodeKind::host,         NodeKind::empty,     NodeKind::event_record,
+      NodeKind::event_wait,   NodeKind::batch_mem_op, NodeKind::batch_mem_op, NodeKind::batch_mem_op,
+      NodeKind::mem_alloc,    NodeKind::kernel,       NodeKind::mem_free};
+  for (const std::string_view flags : {"00000", "00001", "00020", "00040", "00400", "00800", "01000", "02000"}) {
+    SCOPED_TRACE(flags);
+    const ir::Recording recording = read_fixture(fmt::format("sync.{}.dot", flags));
+    EXPECT_EQ(kinds(*recording.graphs[ir::GraphId(0)]), expected);
+    EXPECT_TRUE(recording.losses.empty());
+  }
+  const ir::Recording recording = read_fixture("sync.00001.dot");
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  ASSERT_EQ(graph.events.size(), 2U);
+  EXPECT_NE(graph.events[0].event, 0U);
+  EXPECT_EQ(graph.events[0].event, graph.events[1].event);
+  ASSERT_EQ(graph.batch_mem_ops.size(), 3U);
+  EXPECT_EQ(graph.batch_mem_ops[0].count, 1U);
+  EXPECT_EQ(graph.batch_mem_ops[1].count, 3U);
+  EXPECT_EQ(graph.batch_mem_ops[2].count, 4U);
+  EXPECT_EQ(graph.batch_mem_ops[2].address, graph.batch_mem_ops[0].address);
+  ASSERT_EQ(graph.allocs.size(), 2U);
+  EXPECT_EQ(graph.allocs[0].bytes, 65536U);
+  EXPECT_EQ(graph.allocs[0].address, graph.allocs[1].address);
+  EXPECT_EQ(graph.allocs[0].address, 0x302000000U);
+  EXPECT_NE(graph.hosts[0].user_data, 0U);
+}
+
+TEST(Dot, ChildGraphs) {
+  for (const std::string_view flags : {"00000", "00001", "00400"}) {
+    SCOPED_TRACE(flags);
+    const ir::Recording recording = read_fixture(fmt::format("children.{}.dot", flags));
+    ASSERT_EQ(recording.graphs.size(), 5U);
+    const ir::Graph& parent = *recording.graphs[ir::GraphId(0)];
+    EXPECT_EQ(recording.text(parent.info.name), "graph_3");
+    EXPECT_EQ(parent.info.source_id, 3U);
+    ASSERT_EQ(parent.child_graphs.size(), 3U);
+    for (const ir::ChildGraphNode& child : parent.child_graphs) {
+      const ir::Graph& body = *recording.graphs[child.body];
+      EXPECT_EQ(body.info.role, ir::GraphRole::body);
+      EXPECT_EQ(body.info.parent, ir::GraphId(0));
+      EXPECT_EQ(parent.child_graphs[parent.side[body.info.parent_node]].body, child.body);
+    }
+    // The third child holds a kernel named graph_7 and a child graph.
+    const ir::Graph& outer = *recording.graphs[parent.child_graphs[2].body];
+    EXPECT_EQ(kinds(outer), (std::vector<NodeKind>{NodeKind::kernel, NodeKind::child_graph}));
+    EXPECT_EQ(recording.graphs[outer.child_graphs[0].body]->info.parent, parent.child_graphs[2].body);
+  }
+}
+
+TEST(Dot, Conditionals) {
+  for (const std::string_view flags : {"00000", "00001", "00400"}) {
+    SCOPED_TRACE(flags);
+    const ir::Recording recording = read_fixture(fmt::format("conditionals.{}.dot", flags));
+    const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+    ASSERT_EQ(graph.conditionals.size(), 4U);
+    using Type = ir::ConditionalNode::Type;
+    EXPECT_EQ(graph.conditionals[0].type, Type::if_);
+    EXPECT_EQ(graph.conditionals[0].bodies.count, 1U);
+    EXPECT_EQ(graph.conditionals[1].type, Type::if_);
+    EXPECT_EQ(graph.conditionals[1].bodies.count, 2U);
+    EXPECT_EQ(graph.conditionals[2].type, Type::while_);
+    EXPECT_EQ(graph.conditionals[3].type, Type::switch_);
+    EXPECT_EQ(graph.conditionals[3].bodies.count, 3U);
+    const auto body = [&](std::size_t conditional, std::uint32_t nth) {
+      return std::string(
+          recording.text(recording.graphs[graph.bodies[graph.conditionals[conditional].bodies.first + nth]]->info.name));
+    };
+    EXPECT_EQ(body(1, 0), "graph_4");
+    EXPECT_EQ(body(1, 1), "graph_5");
+    EXPECT_EQ(body(3, 2), "graph_9");
+    // An if inside an if.
+    const ir::Graph& first = *recording.graphs[graph.bodies[graph.conditionals[0].bodies.first]];
+    EXPECT_EQ(first.conditionals.size(), 1U);
+  }
+}
+
+TEST(Dot, CreationOrderSurvivesADestroyedNode) {
+  for (const std::string_view name : {"destroyed_node.00000.dot", "destroyed_node.00001.dot", "destroyed_node.00400.dot",
+                                      "clone_of_destroyed_node.00001.dot"}) {
+    SCOPED_TRACE(name);
+    const ir::Recording recording = read_fixture(name);
+    const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+    ASSERT_EQ(graph.node_count(), 6U);
+    EXPECT_TRUE(std::is_sorted(graph.source_id.begin(), graph.source_id.end()));
+    EXPECT_EQ(graph.source_id[NodeId(5)], 6U) << "one id is missing";
+    EXPECT_EQ(graph.edge_count(), 6U);
+  }
+}
+
+TEST(Dot, NodesAreSortedByIdWhateverTheFileOrder) {
+  auto recording = read_with("dot", wrap("\"graph_1_node_2\"[shape=\"octagon\" label=\"2\nc\n\"];\n"
+                                         "\"graph_1_node_0\"[shape=\"octagon\" label=\"0\na\n\"];\n"
+                                         "\"graph_1_node_0\" -> \"graph_1_node_2\";\n"));
+  ASSERT_TRUE(recording);
+  const ir::Graph& graph = *recording->graphs[ir::GraphId(0)];
+  EXPECT_EQ(recording->text(graph.name[NodeId(0)]), "a");
+  EXPECT_EQ(graph.edge_from[ir::EdgeId(0)], NodeId(0));
+}
+
+TEST(Dot, OneChildClusterUsedTwiceIsExpandedTwice) {
+  const std::string text =
+      "digraph dot {\nsubgraph cluster_1 {\nlabel=\"graph_1\" graph[style=\"dashed\"];\n"
+      "\"graph_1_node_0\"[shape=\"rectangle\" label=\"0\\ngraph_2\\n\"];\n"
+      "\"graph_1_node_1\"[shape=\"rectangle\" label=\"1\\ngraph_2\\n\"];\n}\n"
+      "subgraph cluster_2 {\nlabel=\"graph_2\" graph[style=\"dashed\"];\n"
+      "\"graph_2_node_0\"[shape=\"octagon\" label=\"0\\nk\\n\"];\n}\n}\n";
+  auto recording = read_with("dot", text);
+  ASSERT_TRUE(recording) << recording.error().to_string();
+  ASSERT_EQ(recording->graphs.size(), 3U);
+  const ir::Graph& parent = *recording->graphs[ir::GraphId(0)];
+  EXPECT_NE(parent.child_graphs[0].body, parent.child_graphs[1].body);
+  EXPECT_EQ(recording->graphs[parent.child_graphs[1].body]->info.parent_node, NodeId(1));
+}
+
+TEST(Dot, ChildGraphsInACircleAreAnError) {
+  const auto cluster = [](int number, int child) {
+    return fmt::format("subgraph cluster_{0} {{\nlabel=\"graph_{0}\" graph[style=\"dashed\"];\n"
+                       "\"graph_{0}_node_0\"[shape=\"rectangle\" label=\"0\\ngraph_{1}\\n\"];\n}}\n",
+                       number, child);
+  };
+  auto closed = read_with("dot", "digraph dot {\n" + cluster(1, 2) + cluster(2, 1) + "}\n");
+  ASSERT_FALSE(closed);
+  EXPECT_EQ(closed.error().code, ErrorCode::malformed);
+  auto entered = read_with("dot", "digraph dot {\n" + cluster(1, 2) + cluster(2, 3) + cluster(3, 2) + "}\n");
+  ASSERT_FALSE(entered);
+  EXPECT_EQ(entered.error().code, ErrorCode::malformed);
+  EXPECT_NE(entered.error().offset_bytes, base::Error::kNoOffset);
+}
+
+TEST(Dot, ChildGraphsThatMultiplyHitTheLimit) {
+  // 24 levels of two uses each: 16 million graphs from 50 lines.
+  std::string text = "digraph dot {\n";
+  for (int level = 1; level <= 24; ++level) {
+    text += fmt::format("subgraph cluster_{0} {{\nlabel=\"graph_{0}\" graph[style=\"dashed\"];\n", level);
+    for (int use = 0; use < 2; ++use)
+      text += fmt::format("\"graph_{}_node_{}\"[shape=\"rectangle\" label=\"{}\\ngraph_{}\\n\"];\n", level, use, use,
+                          level + 1);
+    text += "}\n";
+  }
+  text += "subgraph cluster_25 {\n\"graph_25_node_0\"[shape=\"octagon\" label=\"0\\nk\\n\"];\n}\n}\n";
+  auto recording = read_with("dot", text);
+  ASSERT_FALSE(recording);
+  EXPECT_EQ(recording.error().code, ErrorCode::limit);
+}
+
+TEST(Dot, BadEdgesAreCountedAndSpoilTheFact) {
+  auto recording = read_with("dot", wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"0\na\n\"];\n"
+                                         "\"graph_1_node_1\"[shape=\"octagon\" label=\"1\nb\n\"];\n"
+                                         "\"graph_1_node_0\" -> \"graph_1_node_1\";\n"
+                                         "\"graph_1_node_0\" -> \"graph_1_node_4294967296\";\n"));
+  ASSERT_TRUE(recording);
+  const ir::Graph& graph = *recording->graphs[ir::GraphId(0)];
+  EXPECT_EQ(graph.edge_count(), 1U);
+  EXPECT_FALSE(graph.facts.contains(Fact::edges));
+  ASSERT_EQ(graph.spoiled.size(), 1U);
+  EXPECT_EQ(graph.spoiled[0].fact, Fact::edges);
+  EXPECT_EQ(loss_count(*recording, "does not declare"), 1U);
+}
+
+TEST(Dot, CyclesAndSelfEdgesAreErrors) {
+  const std::string nodes = "\"graph_1_node_0\"[shape=\"octagon\" label=\"0\na\n\"];\n"
+                            "\"graph_1_node_1\"[shape=\"octagon\" label=\"1\nb\n\"];\n";
+  for (const std::string_view edges : {"\"graph_1_node_0\" -> \"graph_1_node_1\";\n\"graph_1_node_1\" -> \"graph_1_node_0\";\n",
+                                       "\"graph_1_node_0\" -> \"graph_1_node_0\";\n"}) {
+    auto recording = read_with("dot", wrap(nodes + std::string(edges)));
+    ASSERT_FALSE(recording);
+    EXPECT_EQ(recording.error().code, ErrorCode::malformed);
+  }
+}
+
+TEST(Dot, RepeatedNodesCountOnce) {
+  auto recording = read_with("dot", wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"0\na\n\"];\n"
+                                         "\"graph_1_node_0\"[shape=\"octagon\" label=\"0\nb\n\"];\n"));
+  ASSERT_TRUE(recording);
+  EXPECT_EQ(recording->graphs[ir::GraphId(0)]->node_count(), 1U);
+  EXPECT_EQ(loss_count(*recording, "declared twice"), 1U);
+}
+
+TEST(Dot, NamesMayHoldAnything) {
+  const std::string name("n\0u\x1b[31mred\\\"quote\\\\back", 23);
+  auto recording = read_with("dot", wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"0\n" + name + "\n\"];\n"));
+  ASSERT_TRUE(recording) << recording.error().to_string();
+  const ir::Graph& graph = *recording->graphs[ir::GraphId(0)];
+  EXPECT_EQ(recording->text(graph.name[NodeId(0)]), std::string("n\0u\x1b[31mred\"quote\\back", 21));
+}
+
+TEST(Dot, UnknownTypesAndRowsAreKept) {
+  auto recording = read_with("dot", wrap("\"graph_1_node_0\"[shape=\"record\" label=\"{WARP_DRIVE\n| {ID | 0}\n| {speed | 9}}\"];\n"
+                                         "\"graph_1_node_1\"[shape=\"record\" label=\"{KERNEL\n| {ID | 1 | k\\<\\<\\<1,2,3\\>\\>\\>}\n"
+                                         "| {cluster dim | \\{2,1,1\\}}\n| {cooperative | 0}\n}\"];\n"));
+  ASSERT_TRUE(recording) << recording.error().to_string();
+  const ir::Graph& graph = *recording->graphs[ir::GraphId(0)];
+  EXPECT_EQ(kinds(graph), (std::vector<NodeKind>{NodeKind::unknown, NodeKind::kernel}));
+  EXPECT_EQ(recording->text(graph.name[NodeId(0)]), "WARP_DRIVE");
+  EXPECT_EQ(loss_count(*recording, "does not know"), 1U);
+}
+
+TEST(Dot, ForeignDialectsAreNamed) {
+  const auto name_of = [](std::string_view text) {
+    const SniffResult result = importer("dot").sniff(text);
+    return result.match == SniffResult::Match::foreign ? result.foreign_name
+                                                       : (result.match == SniffResult::Match::yes ? "yes" : "no");
+  };
+  EXPECT_EQ(name_of("digraph dot {\nsubgraph cluster_1 {\nlabel=\"graph_1\"graph[style=\"dashed\"];\n\"graph_1_node_0\"[style=\"bold\""),
+            "hipGraphDebugDotPrint output (ROCm)");
+  EXPECT_EQ(name_of("digraph Taskflow {\nsubgraph cluster_p0x1 {\nlabel=\"Taskflow: p0x1\";\n"), "a Taskflow dump");
+  EXPECT_EQ(name_of("digraph dot {\n\"0x5581\" [style=bold, label=\"ID = 0x5581\\nTYPE = CGExecKernel \\n\"];\n"),
+            "a SYCL graph dump (print_graph)");
+  EXPECT_EQ(name_of("digraph G { a -> b }"), "a Graphviz file that no CUDA graph dump wrote");
+  EXPECT_EQ(name_of("graph G { a -- b }"), "an undirected Graphviz file");
+  EXPECT_EQ(name_of("{\"traceEvents\": []}"), "no");
+  EXPECT_EQ(name_of(""), "no");
+  EXPECT_EQ(name_of("digraph dot {\n}\n"), "yes");
+  EXPECT_EQ(name_of(wrap("")), "yes");
+}
+
+TEST(Dot, CutAtAnyByteIsOneErrorWithAPlace) {
+  const std::string text = read_bytes(data_path("dot/children.00001.dot"));
+  const std::size_t end = text.find_last_of('}');
+  for (std::size_t cut = 0; cut <= end; ++cut) {
+    auto recording = read_with("dot", std::string_view(text).substr(0, cut));
+    ASSERT_FALSE(recording) << cut;
+    EXPECT_EQ(recording.error().code, ErrorCode::malformed) << cut;
+    EXPECT_LE(recording.error().offset_bytes, cut) << cut;
+  }
+  EXPECT_TRUE(read_with("dot", std::string_view(text).substr(0, end + 1)));
+}
+
+TEST(Dot, DeepNestingIsALimitNotACrash) {
+  std::string text = "digraph dot {\n";
+  for (int i = 0; i < 100000; ++i) text += "subgraph cluster_1 {\n";
+  auto recording = read_with("dot", text);
+  ASSERT_FALSE(recording);
+  EXPECT_EQ(recording.error().code, ErrorCode::limit);
+}
+
+TEST(Dot, OnGraphSeesEveryGraphAndMayDropIt) {
+  ReadOptions options;
+  std::vector<std::uint32_t> seen;
+  options.on_graph = [&](ir::Recording& recording, ir::GraphId id) {
+    ASSERT_NE(recording.graphs[id], nullptr);
+    seen.push_back(id.index());
+    recording.graphs[id].reset();
+  };
+  auto recording = read_file(data_path("dot/children.00001.dot"), options);
+  ASSERT_TRUE(recording);
+  EXPECT_EQ(seen, (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(recording->graphs[ir::GraphId(0)], nullptr);
+}
+
+}  // namespace
+}  // namespace cglint::import
