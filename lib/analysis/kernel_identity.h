@@ -31,6 +31,7 @@ std::string_view access_mode_name(AccessMode mode);
 // What a table says about the memory behind one parameter.
 struct KnownAccess {
   static constexpr std::uint32_t kWholeSlot = ~std::uint32_t{0};
+  static constexpr std::uint16_t kEveryMutable = 0xffff;  // every pointer parameter to non-const that no other entry names
   std::uint16_t slot = 0;
   std::uint32_t offset_bytes = kWholeSlot;  // of the pointer word inside a by-value struct; kWholeSlot: every word
   AccessMode mode = AccessMode::unknown;

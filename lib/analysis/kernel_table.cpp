@@ -33,8 +33,12 @@ bool parse_unsigned(std::string_view text, std::uint32_t& value) {
   return true;
 }
 
-// "3", or "3+16" for the word at byte 16 of a by-value struct.
+// "3", "3+16" for the word at byte 16 of a by-value struct, or "mutable".
 bool parse_slot(std::string_view key, KnownAccess& access) {
+  if (key == "mutable") {
+    access.slot = KnownAccess::kEveryMutable;
+    return true;
+  }
   std::uint32_t slot = 0;
   const std::size_t plus = key.find('+');
   if (!parse_unsigned(key.substr(0, plus), slot) || slot >= kMaxSlots) return false;
@@ -63,7 +67,7 @@ base::Result<void> read_access(const toml::table& table, std::string_view file, 
   for (const auto& [key, value] : table) {
     KnownAccess access;
     if (!parse_slot(key.str(), access))
-      return table_error(file, value.source(), fmt::format("access key '{}' is not a parameter number or number+offset", key.str()));
+      return table_error(file, value.source(), fmt::format("access key '{}' is not a parameter number, number+offset or 'mutable'", key.str()));
     std::string_view mode;
     if (const auto* text = value.as_string()) {
       mode = text->get();

@@ -169,7 +169,7 @@ std::string normalise_flat(std::string_view name) {
       if (i == 0 && (is_architecture(token) || is_tuning_token(token)) && tokens.size() > 1) continue;
     } else {
       if (is_architecture(token) && tokens.size() > 1) continue;
-      if (i > 0 && is_hash(token)) continue;
+      if (i > 0 && (is_hash(token) || (is_tile(token) && std::count(token.begin(), token.end(), 'x') >= 2))) continue;
       if (i > 0 && i + 1 == tokens.size() && is_triton_signature(token)) in_signature = true;
       if (in_signature) continue;
     }
@@ -236,7 +236,7 @@ bool is_wrapper(std::string_view base) {
       "multi_tensor_apply_kernel", "distribution_elementwise_grid_stride_kernel", "kernelPointwiseApply1",
       "kernelPointwiseApply2", "act_and_mul_kernel", "activation_kernel", "device_kernel", "Kernel", "Kernel2",
       "k_bin_bcast", "k_bin_bcast_unravel", "unary_op_kernel", "unary_gated_op_kernel", "cuda_kernel", "trampoline_kernel",
-      "act_and_mul_kernel_with_param", "device_kernel_wrapper"};
+      "act_and_mul_kernel_with_param", "kentry"};
   return is_one_of(base, kWrappers);
 }
 
@@ -252,14 +252,14 @@ std::string_view wrapper_name(std::string_view base) {
 
 // Templates between the wrapper and its operation.
 bool is_transparent(std::string_view base) {
-  constexpr std::array<std::string_view, 30> kTransparent = {
+  constexpr std::array<std::string_view, 17> kTransparent = {
       "gpu_kernel_impl", "gpu_kernel_impl_nocast", "BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "func_wrapper_t",
       "ReduceOp", "opmath_gpu_kernel_with_scalars", "opmath_symmetric_gpu_kernel_with_scalars", "gpu_kernel", "gpu_kernel_with_scalars",
-      "gpu_kernel_with_index", "gpu_index_kernel", "index_kernel_impl", "UnaryOpFunctor", "BinaryOpScalarFunctor",
-      "BinaryOpListAlphaFunctor", "PointwiseOpScalarFunctor", "enable_sm90_or_later", "enable_sm90", "enable_sm90_only",
-      "enable_sm80_to_sm89", "enable_sm80", "enable_sm100", "enable_sm100_only", "enable_sm100a_only", "enable_sm100f_only",
-      "enable_sm120_only", "enable_sm90_or_later_only", "CachingReduceOp"};
-  return is_one_of(base, kTransparent) || base.starts_with("enable_sm") || base.starts_with("enable_2x_kernel_for_sm");
+      "gpu_kernel_with_index", "gpu_index_kernel", "UnaryOpFunctor", "BinaryOpScalarFunctor",
+      "BinaryOpListAlphaFunctor", "PointwiseOpScalarFunctor",
+      "CachingReduceOp"};
+  // "enable_sm90_or_later", "enable_3x_kernel_for_sm9x": architecture guards around a CUTLASS kernel.
+  return is_one_of(base, kTransparent) || (base.starts_with("enable_") && base.find("sm") != std::string_view::npos);
 }
 
 // Arguments that never name the operation.
