@@ -1,8 +1,9 @@
-// A demangler for the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling), written for names
-// that come from files. The C++ runtime's own gives up on names over 1024 bytes, which CUTLASS kernels exceed, does not
-// know newer codes (DF16b, template parameter declarations) and can be made to allocate gigabytes by a name of 200 bytes.
-// This one builds at most kMaxWork bytes of text, nests at most kMaxDepth deep, and gives up on everything else: the
-// name is then shown as recorded. The spelling is that of the C++ runtime's demangler.
+// A demangler for the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling), written
+// for names that come from files. The C++ runtime's own gives up on names over 1024 bytes, which CUTLASS
+// kernels exceed, does not know newer codes (DF16b, template parameter declarations) and can be made to
+// allocate gigabytes by a name of 200 bytes. This one builds at most kMaxWork bytes of text, nests at most
+// kMaxDepth deep, and gives up on everything else: the name is then shown as recorded. The spelling is that
+// of the C++ runtime's demangler.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -23,53 +24,78 @@ constexpr int kMaxDepth = 200;
 // A type or name as text around the place where a declarator goes: "void (" + "*" + ")(int)".
 struct Text {
   Text() = default;
-  Text(std::string left_text, std::string right_text) : left(std::move(left_text)), right(std::move(right_text)) {}
+  Text(std::string left_text, std::string right_text)
+      : left(std::move(left_text)), right(std::move(right_text)) {}
   std::string left, right;
   bool is_function = false, is_array = false;
-  bool is_pack = false;               // elements are in `pack`
+  bool is_pack = false;  // elements are in `pack`
   std::vector<Text> pack;
   [[nodiscard]] std::string str() const { return left + right; }
 };
 
 struct Operator {
   std::string_view code, text;
-  int operands;                       // 1 prefix, 2 binary, 3 other; 0: name only
+  int operands;  // 1 prefix, 2 binary, 3 other; 0: name only
 };
-constexpr std::array<Operator, 50> kOperators = {{
-    {"aN", "&=", 2}, {"aS", "=", 2},   {"aa", "&&", 2}, {"ad", "&", 1},  {"an", "&", 2},  {"cl", "()", 3}, {"cm", ",", 2},
-    {"co", "~", 1},  {"dV", "/=", 2},  {"da", "delete[]", 0}, {"de", "*", 1}, {"dl", "delete", 0}, {"dv", "/", 2}, {"eO", "^=", 2},
-    {"eo", "^", 2},  {"eq", "==", 2},  {"ge", ">=", 2}, {"gt", ">", 2},  {"ix", "[]", 3}, {"lS", "<<=", 2}, {"le", "<=", 2},
-    {"ls", "<<", 2}, {"lt", "<", 2},   {"mI", "-=", 2}, {"mL", "*=", 2}, {"mi", "-", 2},  {"ml", "*", 2},  {"mm", "--", 0},
-    {"na", "new[]", 0}, {"ne", "!=", 2}, {"ng", "-", 1}, {"nt", "!", 1}, {"nw", "new", 0}, {"oR", "|=", 2}, {"oo", "||", 2},
-    {"or", "|", 2},  {"pL", "+=", 2},  {"pl", "+", 2},  {"pm", "->*", 2}, {"pp", "++", 0}, {"ps", "+", 1}, {"pt", "->", 3},
-    {"qu", "?", 3},  {"rM", "%=", 2},  {"rS", ">>=", 2}, {"rm", "%", 2}, {"rs", ">>", 2}, {"ss", "<=>", 2}, {"li", "\"\"", 0},
-    {"dt", ".", 3},
-}};
+constexpr auto kOperators = std::to_array<Operator>({
+    {"aN", "&=", 2}, {"aS", "=", 2},      {"aa", "&&", 2},  {"ad", "&", 1},     {"an", "&", 2},
+    {"cl", "()", 3}, {"cm", ",", 2},      {"co", "~", 1},   {"dV", "/=", 2},    {"da", "delete[]", 0},
+    {"de", "*", 1},  {"dl", "delete", 0}, {"dv", "/", 2},   {"eO", "^=", 2},    {"eo", "^", 2},
+    {"eq", "==", 2}, {"ge", ">=", 2},     {"gt", ">", 2},   {"ix", "[]", 3},    {"lS", "<<=", 2},
+    {"le", "<=", 2}, {"ls", "<<", 2},     {"lt", "<", 2},   {"mI", "-=", 2},    {"mL", "*=", 2},
+    {"mi", "-", 2},  {"ml", "*", 2},      {"mm", "--", 0},  {"na", "new[]", 0}, {"ne", "!=", 2},
+    {"ng", "-", 1},  {"nt", "!", 1},      {"nw", "new", 0}, {"oR", "|=", 2},    {"oo", "||", 2},
+    {"or", "|", 2},  {"pL", "+=", 2},     {"pl", "+", 2},   {"pm", "->*", 2},   {"pp", "++", 0},
+    {"ps", "+", 1},  {"pt", "->", 3},     {"qu", "?", 3},   {"rM", "%=", 2},    {"rS", ">>=", 2},
+    {"rm", "%", 2},  {"rs", ">>", 2},     {"ss", "<=>", 2}, {"li", "\"\"", 0},  {"dt", ".", 3},
+});
 
 std::string_view builtin_type(char code) {
   switch (code) {
-    case 'v': return "void";
-    case 'w': return "wchar_t";
-    case 'b': return "bool";
-    case 'c': return "char";
-    case 'a': return "signed char";
-    case 'h': return "unsigned char";
-    case 's': return "short";
-    case 't': return "unsigned short";
-    case 'i': return "int";
-    case 'j': return "unsigned int";
-    case 'l': return "long";
-    case 'm': return "unsigned long";
-    case 'x': return "long long";
-    case 'y': return "unsigned long long";
-    case 'n': return "__int128";
-    case 'o': return "unsigned __int128";
-    case 'f': return "float";
-    case 'd': return "double";
-    case 'e': return "long double";
-    case 'g': return "__float128";
-    case 'z': return "...";
-    default: return {};
+    case 'v':
+      return "void";
+    case 'w':
+      return "wchar_t";
+    case 'b':
+      return "bool";
+    case 'c':
+      return "char";
+    case 'a':
+      return "signed char";
+    case 'h':
+      return "unsigned char";
+    case 's':
+      return "short";
+    case 't':
+      return "unsigned short";
+    case 'i':
+      return "int";
+    case 'j':
+      return "unsigned int";
+    case 'l':
+      return "long";
+    case 'm':
+      return "unsigned long";
+    case 'x':
+      return "long long";
+    case 'y':
+      return "unsigned long long";
+    case 'n':
+      return "__int128";
+    case 'o':
+      return "unsigned __int128";
+    case 'f':
+      return "float";
+    case 'd':
+      return "double";
+    case 'e':
+      return "long double";
+    case 'g':
+      return "__float128";
+    case 'z':
+      return "...";
+    default:
+      return {};
   }
 }
 
@@ -101,7 +127,9 @@ class Demangler {
   };
 
   // --- input ---
-  [[nodiscard]] char look(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+  [[nodiscard]] char look(std::size_t ahead = 0) const {
+    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
+  }
   bool take(std::string_view what) {
     if (text_.substr(at_, what.size()) != what) return false;
     at_ += what.size();
@@ -159,9 +187,9 @@ class Demangler {
   // --- names ---
   struct Name {
     std::string text;
-    std::string qualifiers;            // of a member function: " const"
+    std::string qualifiers;  // of a member function: " const"
     bool ends_with_arguments = false;
-    bool no_return = false;            // constructor, destructor, conversion
+    bool no_return = false;  // constructor, destructor, conversion
   };
 
   std::string encoding(bool with_return) {
@@ -177,7 +205,8 @@ class Demangler {
       if (!name.ends_with_arguments || name.no_return || !with_return) {
         result += "(" + params + ")" + name.qualifiers;
       } else {
-        result = return_type.left + (return_type.is_function ? "" : " ") + result + "(" + params + ")" + name.qualifiers + return_type.right;
+        result = return_type.left + (return_type.is_function ? "" : " ") + result + "(" + params + ")" +
+                 name.qualifiers + return_type.right;
       }
     }
     template_arguments_ = saved;
@@ -196,7 +225,7 @@ class Demangler {
       const Text parsed = type();
       append_list(params, parsed, first);
     }
-    if (look() == 'Q') fail();         // requires-clauses are not read
+    if (look() == 'Q') fail();  // requires-clauses are not read
     return params;
   }
 
@@ -257,7 +286,7 @@ class Demangler {
     if (is_restrict) name.qualifiers = " __restrict" + name.qualifiers;
     if (is_volatile) name.qualifiers = " volatile" + name.qualifiers;
     if (is_const) name.qualifiers = " const" + name.qualifiers;
-    std::string last;                   // for constructors
+    std::string last;  // for constructors
     bool any = false, pushed = false;
     while (!failed_ && !take("E")) {
       name.ends_with_arguments = false;
@@ -348,7 +377,8 @@ class Demangler {
     }
     const std::string_view name = text_.substr(at_, length);
     at_ += length;
-    if (name.starts_with("_GLOBAL_") && name.size() >= 10 && (name[8] == '_' || name[8] == '.' || name[8] == '$') && name[9] == 'N')
+    if (name.starts_with("_GLOBAL_") && name.size() >= 10 &&
+        (name[8] == '_' || name[8] == '.' || name[8] == '$') && name[9] == 'N')
       return "(anonymous namespace)";
     return std::string(name);
   }
@@ -390,7 +420,8 @@ class Demangler {
       fail();
       return {};
     }
-    // A generic lambda declares its parameters (Ty, Tn) and T_ means them; older mangling has T_ alone: "auto:1".
+    // A generic lambda declares its parameters (Ty, Tn) and T_ means them; older mangling has T_ alone:
+    // "auto:1".
     const bool saved = in_lambda_;
     in_lambda_ = true;
     while (look() == 'T' && (look(1) == 'y' || look(1) == 'n' || look(1) == 't' || look(1) == 'p')) {
@@ -432,8 +463,8 @@ class Demangler {
   }
 
   // --- substitutions and template parameters ---
-  // A type that mentions a template parameter is read again where it is substituted: compilers refer to the "T0_" of one
-  // function for that of another. `begin` is where its text starts; kNotDependent for all else.
+  // A type that mentions a template parameter is read again where it is substituted: compilers refer to the
+  // "T0_" of one function for that of another. `begin` is where its text starts; kNotDependent for all else.
   static constexpr std::size_t kNotDependent = ~std::size_t{0};
   struct Substitution {
     Text text;
@@ -447,13 +478,26 @@ class Demangler {
   Text substitution() {
     take("S");
     switch (look()) {
-      case 'a': ++at_; return {"std::allocator", {}};
-      case 'b': ++at_; return {"std::basic_string", {}};
-      case 's': ++at_; return {"std::string", {}};
-      case 'i': ++at_; return {"std::istream", {}};
-      case 'o': ++at_; return {"std::ostream", {}};
-      case 'd': ++at_; return {"std::iostream", {}};
-      default: break;
+      case 'a':
+        ++at_;
+        return {"std::allocator", {}};
+      case 'b':
+        ++at_;
+        return {"std::basic_string", {}};
+      case 's':
+        ++at_;
+        return {"std::string", {}};
+      case 'i':
+        ++at_;
+        return {"std::istream", {}};
+      case 'o':
+        ++at_;
+        return {"std::ostream", {}};
+      case 'd':
+        ++at_;
+        return {"std::iostream", {}};
+      default:
+        break;
     }
     const std::size_t index = sequence_id(36);
     if (failed_ || index >= substitutions_.size()) {
@@ -477,7 +521,7 @@ class Demangler {
 
   Text template_parameter() {
     take("T");
-    if (take("L")) {                   // of an outer template parameter list
+    if (take("L")) {  // of an outer template parameter list
       number();
       if (!take("_")) fail();
     }
@@ -529,7 +573,8 @@ class Demangler {
   Text template_argument() {
     const DepthGuard guard(*this);
     if (failed_) return {};
-    // Arguments are parsed with the enclosing meaning of T_ intact: names inside them are types, not encodings.
+    // Arguments are parsed with the enclosing meaning of T_ intact: names inside them are types, not
+    // encodings.
     switch (look()) {
       case 'X': {
         ++at_;
@@ -544,9 +589,10 @@ class Demangler {
         while (!failed_ && !take("E")) pack.pack.push_back(template_argument());
         return pack;
       }
-      case 'L': return {primary(), {}};
+      case 'L':
+        return {primary(), {}};
       case 'T':
-        if (look(1) == 'n') {           // a parameter declaration in front of its argument
+        if (look(1) == 'n') {  // a parameter declaration in front of its argument
           at_ += 2;
           type();
           return template_argument();
@@ -560,7 +606,8 @@ class Demangler {
           return {};
         }
         return type();
-      default: return type();
+      default:
+        return type();
     }
   }
 
@@ -607,7 +654,9 @@ class Demangler {
     }
     Text result;
     switch (c) {
-      case 'r': case 'V': case 'K': {
+      case 'r':
+      case 'V':
+      case 'K': {
         std::string words;
         bool is_const = false, is_volatile = false, is_restrict = false;
         while (look() == 'r' || look() == 'V' || look() == 'K') {
@@ -625,13 +674,32 @@ class Demangler {
         });
         break;
       }
-      case 'P': ++at_; result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "*"); }); break;
-      case 'R': ++at_; result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "&"); }); break;
-      case 'O': ++at_; result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "&&"); }); break;
-      case 'C': ++at_; result = map_pack(type(), [](Text inner) { return qualified(std::move(inner), " _Complex"); }); break;
-      case 'G': ++at_; result = map_pack(type(), [](Text inner) { return qualified(std::move(inner), " _Imaginary"); }); break;
-      case 'F': result = function_type(); break;
-      case 'A': result = array_type(); break;
+      case 'P':
+        ++at_;
+        result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "*"); });
+        break;
+      case 'R':
+        ++at_;
+        result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "&"); });
+        break;
+      case 'O':
+        ++at_;
+        result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "&&"); });
+        break;
+      case 'C':
+        ++at_;
+        result = map_pack(type(), [](Text inner) { return qualified(std::move(inner), " _Complex"); });
+        break;
+      case 'G':
+        ++at_;
+        result = map_pack(type(), [](Text inner) { return qualified(std::move(inner), " _Imaginary"); });
+        break;
+      case 'F':
+        result = function_type();
+        break;
+      case 'A':
+        result = array_type();
+        break;
       case 'M': {
         ++at_;
         const std::string owner = type().str();
@@ -677,14 +745,17 @@ class Demangler {
         }
         result = class_type();
         break;
-      default: result = class_type(); break;
+      default:
+        result = class_type();
+        break;
     }
     add_substitution(result, parameter_uses_ != uses ? begin : kNotDependent);
     return result;
   }
 
   Text class_type() {
-    if (!is_digit(look()) && look() != 'N' && look() != 'Z' && look() != 'S' && look() != 'U' && look() != 'L') {
+    if (!is_digit(look()) && look() != 'N' && look() != 'Z' && look() != 'S' && look() != 'U' &&
+        look() != 'L') {
       fail();
       return {};
     }
@@ -694,16 +765,46 @@ class Demangler {
   // False: a builtin, which is no substitution candidate.
   bool d_type(Text& result) {
     switch (look(1)) {
-      case 'd': at_ += 2; result.left = "decimal64"; return false;
-      case 'e': at_ += 2; result.left = "decimal128"; return false;
-      case 'f': at_ += 2; result.left = "decimal32"; return false;
-      case 'h': at_ += 2; result.left = "half"; return false;
-      case 'i': at_ += 2; result.left = "char32_t"; return false;
-      case 's': at_ += 2; result.left = "char16_t"; return false;
-      case 'u': at_ += 2; result.left = "char8_t"; return false;
-      case 'a': at_ += 2; result.left = "auto"; return false;
-      case 'c': at_ += 2; result.left = "decltype(auto)"; return false;
-      case 'n': at_ += 2; result.left = "decltype(nullptr)"; return false;
+      case 'd':
+        at_ += 2;
+        result.left = "decimal64";
+        return false;
+      case 'e':
+        at_ += 2;
+        result.left = "decimal128";
+        return false;
+      case 'f':
+        at_ += 2;
+        result.left = "decimal32";
+        return false;
+      case 'h':
+        at_ += 2;
+        result.left = "half";
+        return false;
+      case 'i':
+        at_ += 2;
+        result.left = "char32_t";
+        return false;
+      case 's':
+        at_ += 2;
+        result.left = "char16_t";
+        return false;
+      case 'u':
+        at_ += 2;
+        result.left = "char8_t";
+        return false;
+      case 'a':
+        at_ += 2;
+        result.left = "auto";
+        return false;
+      case 'c':
+        at_ += 2;
+        result.left = "decltype(auto)";
+        return false;
+      case 'n':
+        at_ += 2;
+        result.left = "decltype(nullptr)";
+        return false;
       case 'F': {
         at_ += 2;
         const std::size_t bits = number();
@@ -718,7 +819,8 @@ class Demangler {
         }
         return false;
       }
-      case 'B': case 'U': {
+      case 'B':
+      case 'U': {
         const bool is_unsigned = look(1) == 'U';
         at_ += 2;
         const std::size_t bits = number();
@@ -731,7 +833,10 @@ class Demangler {
         result = pack_expansion();
         return true;
       }
-      case 't': case 'T': result.left = decltype_type(); return true;
+      case 't':
+      case 'T':
+        result.left = decltype_type();
+        return true;
       case 'v': {
         at_ += 2;
         std::string size;
@@ -746,10 +851,15 @@ class Demangler {
         result = std::move(inner);
         return true;
       }
-      case 'o': case 'O': case 'w': case 'x':
+      case 'o':
+      case 'O':
+      case 'w':
+      case 'x':
         result = function_type();
         return true;
-      default: fail(); return false;
+      default:
+        fail();
+        return false;
     }
   }
 
@@ -767,7 +877,9 @@ class Demangler {
     if (saw_pack_) {
       result.is_pack = true;
       const std::size_t size = pack_size_;
-      const std::vector<Substitution> added(substitutions_.begin() + static_cast<std::ptrdiff_t>(std::min(base, substitutions_.size())), substitutions_.end());
+      const std::vector<Substitution> added(
+          substitutions_.begin() + static_cast<std::ptrdiff_t>(std::min(base, substitutions_.size())),
+          substitutions_.end());
       if (size > 0) result.pack.push_back(std::move(first));
       for (std::size_t i = 1; i < size && !failed_; ++i) {
         at_ = begin;
@@ -807,7 +919,8 @@ class Demangler {
       ++at_;
     } else {
       bool first = true;
-      while (!failed_ && look() != 'E' && !(look() == 'R' && look(1) == 'E') && !(look() == 'O' && look(1) == 'E'))
+      while (!failed_ && look() != 'E' && !(look() == 'R' && look(1) == 'E') &&
+             !(look() == 'O' && look(1) == 'E'))
         append_list(params, type(), first);
     }
     if (take("R")) suffix += " &";
@@ -874,14 +987,25 @@ class Demangler {
       return {};
     }
     switch (code) {
-      case 'i': return value;
-      case 'j': return value + "u";
-      case 'l': return value + "l";
-      case 'm': return value + "ul";
-      case 'x': return value + "ll";
-      case 'y': return value + "ull";
-      case 'f': case 'd': case 'e': case 'g': return "(" + type_text + ")[" + value + "]";
-      default: return "(" + type_text + ")" + value;
+      case 'i':
+        return value;
+      case 'j':
+        return value + "u";
+      case 'l':
+        return value + "l";
+      case 'm':
+        return value + "ul";
+      case 'x':
+        return value + "ll";
+      case 'y':
+        return value + "ull";
+      case 'f':
+      case 'd':
+      case 'e':
+      case 'g':
+        return "(" + type_text + ")[" + value + "]";
+      default:
+        return "(" + type_text + ")" + value;
     }
   }
 
@@ -925,7 +1049,7 @@ class Demangler {
     take("gs");
     if (is_digit(look()) || (look() == 'o' && look(1) == 'n')) return unresolved_name();
     if (take("sr")) {
-      if (is_digit(look())) {          // qualifier levels up to 'E'
+      if (is_digit(look())) {  // qualifier levels up to 'E'
         std::string result = unresolved_name();
         while (!failed_ && !take("E")) result += "::" + unresolved_name();
         return result + "::" + unresolved_name();
@@ -957,7 +1081,10 @@ class Demangler {
       if (take("_")) return "(" + to + ")(" + list_until_end() + ")";
       return "(" + to + ")(" + expression() + ")";
     }
-    for (const auto& [code, word] : {std::pair<std::string_view, std::string_view>{"sc", "static_cast"}, {"dc", "dynamic_cast"}, {"rc", "reinterpret_cast"}, {"cc", "const_cast"}})
+    for (const auto& [code, word] : {std::pair<std::string_view, std::string_view>{"sc", "static_cast"},
+                                     {"dc", "dynamic_cast"},
+                                     {"rc", "reinterpret_cast"},
+                                     {"cc", "const_cast"}})
       if (take(code)) {
         const std::string to = type().str();
         return std::string(word) + "<" + to + ">(" + expression() + ")";
@@ -1024,7 +1151,7 @@ class Demangler {
   int depth_ = 0;
   std::size_t work_ = 0;
   std::vector<Substitution> substitutions_;
-  bool frozen_ = false;               // while a substituted type is read again
+  bool frozen_ = false;  // while a substituted type is read again
   std::size_t parameter_uses_ = 0;
   std::vector<Text> template_arguments_;
   bool in_lambda_ = false;

@@ -10,13 +10,16 @@ namespace cglint::analysis {
 namespace {
 
 constexpr std::array<std::string_view, kKernelRoleCount> kRoleNames = {
-    "unknown", "gemm",     "moe_gemm", "attention", "norm",       "router",    "topk",        "activation", "elementwise",
-    "cast",    "fill",     "copy",     "reduce",    "rope",       "kv_write",  "quantise",    "permute",    "sampling",
-    "rng",     "collective", "embedding", "convolution", "scan",  "scatter_gather", "sort",   "metadata"};
+    "unknown",     "gemm",        "moe_gemm",       "attention", "norm",    "router",     "topk",
+    "activation",  "elementwise", "cast",           "fill",      "copy",    "reduce",     "rope",
+    "kv_write",    "quantise",    "permute",        "sampling",  "rng",     "collective", "embedding",
+    "convolution", "scan",        "scatter_gather", "sort",      "metadata"};
 
 }  // namespace
 
-std::string_view kernel_role_name(KernelRole role) { return kRoleNames[static_cast<std::size_t>(role)]; }
+std::string_view kernel_role_name(KernelRole role) {
+  return kRoleNames[static_cast<std::size_t>(role)];
+}
 
 std::optional<KernelRole> kernel_role_from_name(std::string_view name) {
   for (std::size_t i = 0; i < kRoleNames.size(); ++i)
@@ -26,11 +29,16 @@ std::optional<KernelRole> kernel_role_from_name(std::string_view name) {
 
 std::string_view access_mode_name(AccessMode mode) {
   switch (mode) {
-    case AccessMode::none: return "none";
-    case AccessMode::read: return "read";
-    case AccessMode::write: return "write";
-    case AccessMode::read_write: return "read_write";
-    case AccessMode::unknown: return "unknown";
+    case AccessMode::none:
+      return "none";
+    case AccessMode::read:
+      return "read";
+    case AccessMode::write:
+      return "write";
+    case AccessMode::read_write:
+      return "read_write";
+    case AccessMode::unknown:
+      return "unknown";
   }
   return "unknown";
 }
@@ -47,7 +55,9 @@ KernelRole KernelTable::role_of(std::string_view normalised) const {
   return known == nullptr ? KernelRole::unknown : known->role;
 }
 
-std::size_t KernelTable::size() const { return compiled_ ? compiled_->entries.size() : 0; }
+std::size_t KernelTable::size() const {
+  return compiled_ ? compiled_->entries.size() : 0;
+}
 
 KernelIdentity identify_kernel(std::string_view recorded_name, const KernelTable& table) {
   KernelIdentity identity;
@@ -88,7 +98,8 @@ const KernelIdentity& KernelIdentities::of(ir::FunctionId function) const {
   }
   std::unique_ptr<KernelIdentity>& slot = cache_[function.index()];
   if (!slot)
-    slot = std::make_unique<KernelIdentity>(identify_kernel(recording_.text(recording_.functions[function].name), table_));
+    slot = std::make_unique<KernelIdentity>(
+        identify_kernel(recording_.text(recording_.functions[function].name), table_));
   return *slot;
 }
 

@@ -1,6 +1,6 @@
-// Kernel identity: demangled and normalised names, parameter types from signatures, and the role a kernel plays (gemm,
-// norm, attention...). Roles come from known-kernel tables: data files that ship with cglint and that users extend
-// (format: docs/kernel-table.md).
+// Kernel identity: demangled and normalised names, parameter types from signatures, and the role a kernel
+// plays (gemm, norm, attention...). Roles come from known-kernel tables: data files that ship with cglint and
+// that users extend (format: docs/kernel-table.md).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,32 @@
 namespace cglint::analysis {
 
 enum class KernelRole : std::uint8_t {
-  unknown, gemm, moe_gemm, attention, norm, router, topk, activation, elementwise, cast, fill, copy, reduce, rope,
-  kv_write, quantise, permute, sampling, rng, collective, embedding, convolution, scan, scatter_gather, sort, metadata,
+  unknown,
+  gemm,
+  moe_gemm,
+  attention,
+  norm,
+  router,
+  topk,
+  activation,
+  elementwise,
+  cast,
+  fill,
+  copy,
+  reduce,
+  rope,
+  kv_write,
+  quantise,
+  permute,
+  sampling,
+  rng,
+  collective,
+  embedding,
+  convolution,
+  scan,
+  scatter_gather,
+  sort,
+  metadata,
 };
 inline constexpr int kKernelRoleCount = static_cast<int>(KernelRole::metadata) + 1;
 std::string_view kernel_role_name(KernelRole role);  // "moe_gemm", ...; stable
@@ -31,38 +55,40 @@ std::string_view access_mode_name(AccessMode mode);
 // What a table says about the memory behind one parameter.
 struct KnownAccess {
   static constexpr std::uint32_t kWholeSlot = ~std::uint32_t{0};
-  static constexpr std::uint16_t kEveryMutable = 0xffff;  // every pointer parameter to non-const that no other entry names
+  static constexpr std::uint16_t kEveryMutable =
+      0xffff;  // every pointer parameter to non-const that no other entry names
   std::uint16_t slot = 0;
-  std::uint32_t offset_bytes = kWholeSlot;  // of the pointer word inside a by-value struct; kWholeSlot: every word
+  std::uint32_t offset_bytes =
+      kWholeSlot;  // of the pointer word inside a by-value struct; kWholeSlot: every word
   AccessMode mode = AccessMode::unknown;
-  bool writes_all = false;                  // every byte of the extent is written before any is read
-  std::string bytes;                        // size from the pointer on, an expression (access_table.h); "" = unknown
+  bool writes_all = false;  // every byte of the extent is written before any is read
+  std::string bytes;        // size from the pointer on, an expression (access_table.h); "" = unknown
 };
 
 // One entry of a known-kernel table: first match wins.
 struct KnownKernel {
-  std::string pattern;                 // regular expression (pattern.h), searched in the normalised name
+  std::string pattern;  // regular expression (pattern.h), searched in the normalised name
   KernelRole role = KernelRole::unknown;
   std::string note;
-  std::vector<std::string> params;     // parameter types, for kernels whose name carries none
+  std::vector<std::string> params;  // parameter types, for kernels whose name carries none
   std::vector<KnownAccess> accesses;
 };
 
 struct KernelIdentity {
-  std::string demangled;               // the recorded name where it is not mangled
-  std::string normalised;              // no data types, hashes, anonymous namespaces, architectures or tile numbers;
-                                       // kernels that run an operation given as template argument end in "[operation]"
-  std::string short_name;              // last component of `normalised`, or the operation; for messages
+  std::string demangled;   // the recorded name where it is not mangled
+  std::string normalised;  // no data types, hashes, anonymous namespaces, architectures or tile numbers;
+                           // kernels that run an operation given as template argument end in "[operation]"
+  std::string short_name;  // last component of `normalised`, or the operation; for messages
   KernelRole role = KernelRole::unknown;
   const KnownKernel* known = nullptr;  // the table entry that matched; lives as long as the table
   struct Param {
-    std::string type;                  // as in the signature
+    std::string type;  // as in the signature
     bool is_pointer = false, points_to_const = false;
-    bool points_to_pointer = false;    // memory behind the inner pointers is unknown
-    bool is_scalar = false;            // arithmetic by value: holds no address
-    std::uint8_t element_bytes = 0;    // of what a pointer points at, or of the scalar; 0: unknown
+    bool points_to_pointer = false;  // memory behind the inner pointers is unknown
+    bool is_scalar = false;          // arithmetic by value: holds no address
+    std::uint8_t element_bytes = 0;  // of what a pointer points at, or of the scalar; 0: unknown
   };
-  std::vector<Param> params;           // by parameter slot; empty when the signature is unknown
+  std::vector<Param> params;  // by parameter slot; empty when the signature is unknown
   bool params_known = false;
 };
 
@@ -84,18 +110,22 @@ class KernelTable {
   std::shared_ptr<const Compiled> compiled_;
 };
 
-// A table from TOML text, followed by the entries of `fallback` (may be null). Errors name `file` and the line.
-base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file, const KernelTable* fallback);
+// A table from TOML text, followed by the entries of `fallback` (may be null). Errors name `file` and the
+// line.
+base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file,
+                                             const KernelTable* fallback);
 
 KernelIdentity identify_kernel(std::string_view recorded_name, const KernelTable& table);
-// "_Z..." names in the spelling of the C++ ABI demangler; others, and names that are no valid mangling, as they are.
+// "_Z..." names in the spelling of the C++ ABI demangler; others, and names that are no valid mangling, as
+// they are.
 std::string demangle(std::string_view name);
 
-// Identities of all functions of a recording; grows with it. Safe to use from several threads as long as the recording
-// does not change; references stay valid.
+// Identities of all functions of a recording; grows with it. Safe to use from several threads as long as the
+// recording does not change; references stay valid.
 class KernelIdentities {
  public:
-  KernelIdentities(const ir::Recording& recording, const KernelTable& table) : recording_(recording), table_(table) {}
+  KernelIdentities(const ir::Recording& recording, const KernelTable& table)
+      : recording_(recording), table_(table) {}
   const KernelIdentity& of(ir::FunctionId function) const;
   // For a node that is no kernel: "memcpy", "memset"...; for a kernel its short name.
   std::string label(const ir::Graph& graph, ir::NodeId node) const;

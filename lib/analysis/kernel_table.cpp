@@ -67,15 +67,19 @@ base::Result<void> read_access(const toml::table& table, std::string_view file, 
   for (const auto& [key, value] : table) {
     KnownAccess access;
     if (!parse_slot(key.str(), access))
-      return table_error(file, value.source(), fmt::format("access key '{}' is not a parameter number, number+offset or 'mutable'", key.str()));
+      return table_error(
+          file, value.source(),
+          fmt::format("access key '{}' is not a parameter number, number+offset or 'mutable'", key.str()));
     std::string_view mode;
     if (const auto* text = value.as_string()) {
       mode = text->get();
     } else if (const auto* details = value.as_table()) {
       for (const auto& [name, item] : *details) {
         if (name.str() != "mode" && name.str() != "bytes")
-          return table_error(file, item.source(), fmt::format("unknown key '{}' (known: mode, bytes)", name.str()));
-        if (!item.is_string()) return table_error(file, item.source(), fmt::format("'{}' must be a string", name.str()));
+          return table_error(file, item.source(),
+                             fmt::format("unknown key '{}' (known: mode, bytes)", name.str()));
+        if (!item.is_string())
+          return table_error(file, item.source(), fmt::format("'{}' must be a string", name.str()));
       }
       mode = (*details)["mode"].value_or(std::string_view());
       access.bytes = (*details)["bytes"].value_or(std::string());
@@ -96,7 +100,8 @@ base::Result<void> read_kernel(const toml::table& table, std::string_view file, 
     const std::string_view name = key.str();
     if (name == "match" || name == "role" || name == "note") {
       const auto* text = value.as_string();
-      if (text == nullptr) return table_error(file, value.source(), fmt::format("'{}' must be a string", name));
+      if (text == nullptr)
+        return table_error(file, value.source(), fmt::format("'{}' must be a string", name));
       if (name == "match") {
         kernel.pattern = text->get();
       } else if (name == "note") {
@@ -108,7 +113,8 @@ base::Result<void> read_kernel(const toml::table& table, std::string_view file, 
       }
     } else if (name == "params") {
       const auto* list = value.as_array();
-      if (list == nullptr || list->size() > kMaxSlots) return table_error(file, value.source(), "'params' must be a list of types");
+      if (list == nullptr || list->size() > kMaxSlots)
+        return table_error(file, value.source(), "'params' must be a list of types");
       for (const toml::node& item : *list) {
         const auto* type = item.as_string();
         if (type == nullptr) return table_error(file, item.source(), "'params' must be a list of types");
@@ -119,7 +125,8 @@ base::Result<void> read_kernel(const toml::table& table, std::string_view file, 
       if (access == nullptr) return table_error(file, value.source(), "'access' must be a table");
       CGLINT_TRY(read_access(*access, file, kernel));
     } else {
-      return table_error(file, value.source(), fmt::format("unknown key '{}' (known: match, role, note, params, access)", name));
+      return table_error(file, value.source(),
+                         fmt::format("unknown key '{}' (known: match, role, note, params, access)", name));
     }
   }
   if (kernel.pattern.empty()) return table_error(file, table.source(), "a [[kernel]] needs 'match'");
@@ -128,21 +135,26 @@ base::Result<void> read_kernel(const toml::table& table, std::string_view file, 
 
 }  // namespace
 
-base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file, const KernelTable* fallback) {
+base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file,
+                                             const KernelTable* fallback) {
   const toml::parse_result parsed = toml::parse(text, std::string(file));
   if (!parsed) return table_error(file, parsed.error().source(), std::string(parsed.error().description()));
   const toml::table& root = parsed.table();
   for (const auto& [key, value] : root)
     if (key.str() != "format" && key.str() != "kernel")
-      return table_error(file, value.source(), fmt::format("unknown key '{}' (known: format, kernel)", key.str()));
+      return table_error(file, value.source(),
+                         fmt::format("unknown key '{}' (known: format, kernel)", key.str()));
   const auto format = root["format"].value<std::int64_t>();
   if (!format) return table_error(file, root.source(), "'format = 1' is missing");
   if (*format != 1)
-    return base::make_error(base::ErrorCode::unsupported, fmt::format("kernel table format {} is not 1", *format)).with_file(file);
+    return base::make_error(base::ErrorCode::unsupported,
+                            fmt::format("kernel table format {} is not 1", *format))
+        .with_file(file);
   auto compiled = std::make_shared<KernelTable::Compiled>();
   if (const toml::node* node = root.get("kernel")) {
     const auto* kernels = node->as_array();
-    if (kernels == nullptr) return table_error(file, node->source(), "'kernel' must be written as [[kernel]]");
+    if (kernels == nullptr)
+      return table_error(file, node->source(), "'kernel' must be written as [[kernel]]");
     for (const toml::node& item : *kernels) {
       const auto* table = item.as_table();
       if (table == nullptr) return table_error(file, item.source(), "'kernel' must be written as [[kernel]]");
@@ -151,13 +163,14 @@ base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_
       base::Result<Pattern> pattern = Pattern::compile(kernel.pattern);
       if (!pattern)
         return table_error(file, table->source(),
-                           fmt::format("pattern '{}': {} (at byte {})", kernel.pattern, pattern.error().message,
-                                       pattern.error().offset_bytes));
+                           fmt::format("pattern '{}': {} (at byte {})", kernel.pattern,
+                                       pattern.error().message, pattern.error().offset_bytes));
       compiled->entries.push_back({std::move(*pattern), std::move(kernel)});
     }
   }
   if (fallback != nullptr && fallback->compiled_)
-    compiled->entries.insert(compiled->entries.end(), fallback->compiled_->entries.begin(), fallback->compiled_->entries.end());
+    compiled->entries.insert(compiled->entries.end(), fallback->compiled_->entries.begin(),
+                             fallback->compiled_->entries.end());
   KernelTable table;
   table.compiled_ = std::move(compiled);
   return table;
@@ -165,7 +178,8 @@ base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_
 
 const KernelTable& KernelTable::builtin() {
   static const KernelTable table = [] {
-    base::Result<KernelTable> parsed = parse_kernel_table(embedded_table("kernels.toml"), "kernels.toml", nullptr);
+    base::Result<KernelTable> parsed =
+        parse_kernel_table(embedded_table("kernels.toml"), "kernels.toml", nullptr);
     CGLINT_CHECK(parsed.has_value());
     return std::move(parsed).value();
   }();
@@ -174,13 +188,15 @@ const KernelTable& KernelTable::builtin() {
 
 base::Result<KernelTable> KernelTable::with_user_table(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) return base::make_error(base::ErrorCode::not_found, "cannot open kernel table").with_file(path);
+  if (!stream)
+    return base::make_error(base::ErrorCode::not_found, "cannot open kernel table").with_file(path);
   std::ostringstream text;
   std::array<char, 65536> buffer;
   std::size_t total = 0;
   while (stream.read(buffer.data(), buffer.size()) || stream.gcount() > 0) {
     total += static_cast<std::size_t>(stream.gcount());
-    if (total > kMaxTableBytes) return base::make_error(base::ErrorCode::limit, "kernel table is larger than 4 MiB").with_file(path);
+    if (total > kMaxTableBytes)
+      return base::make_error(base::ErrorCode::limit, "kernel table is larger than 4 MiB").with_file(path);
     text.write(buffer.data(), stream.gcount());
   }
   if (stream.bad()) return base::make_error(base::ErrorCode::io, "cannot read kernel table").with_file(path);

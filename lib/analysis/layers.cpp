@@ -15,8 +15,12 @@ namespace {
 
 constexpr std::size_t kMaxNameBytes = 4096;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 bool speaks_of_layers(std::string_view text) {
   std::string lower(text);
@@ -61,10 +65,12 @@ Layers layers_from_nvtx(const ir::Recording& recording, const ir::Graph& graph) 
             keys.back().speaks = speaks_of_layers(named.prefix);
           }
           NvtxKey& entry = keys[key->second];
-          entry.position = std::min(entry.position, range_index * 64 + std::min<std::size_t>(number_index, 63));
+          entry.position =
+              std::min(entry.position, range_index * 64 + std::min<std::size_t>(number_index, 63));
           entry.values.insert(named.number);
           // The outermost use of a prefix in a stack counts.
-          if (std::none_of(it->second.begin(), it->second.end(), [&](const Found& f) { return f.key == key->second; }))
+          if (std::none_of(it->second.begin(), it->second.end(),
+                           [&](const Found& f) { return f.key == key->second; }))
             it->second.push_back({key->second, named.number});
           ++number_index;
         }
@@ -106,10 +112,10 @@ Layers layers_from_nvtx(const ir::Recording& recording, const ir::Graph& graph) 
 
 // --- period ---
 
-constexpr double kAlike = 0.7;          // pieces of one kind of layer
-constexpr double kSameGroup = 0.45;     // unlike layers of one group
+constexpr double kAlike = 0.7;       // pieces of one kind of layer
+constexpr double kSameGroup = 0.45;  // unlike layers of one group
 constexpr double kMinConfidence = 0.6;
-constexpr double kMinCoverage = 0.3;    // share of the graph's nodes in layers
+constexpr double kMinCoverage = 0.3;  // share of the graph's nodes in layers
 constexpr std::size_t kMaxAnchors = 48;
 
 using Token = std::uint32_t;
@@ -120,10 +126,10 @@ struct Piece {
 };
 
 struct Cut {
-  std::vector<Piece> pieces;   // consecutive layers
+  std::vector<Piece> pieces;  // consecutive layers
   double confidence = 0;
   double coverage = 0;
-  std::size_t group = 1;       // layers per group of unlike ones
+  std::size_t group = 1;  // layers per group of unlike ones
 };
 
 class PeriodFinder {
@@ -132,7 +138,8 @@ class PeriodFinder {
     Token last = 0;
     for (const Token token : tokens_) last = std::max(last, token + 1);
     places_.resize(last);
-    for (std::size_t i = 0; i < tokens_.size(); ++i) places_[tokens_[i]].push_back(static_cast<std::uint32_t>(i));
+    for (std::size_t i = 0; i < tokens_.size(); ++i)
+      places_[tokens_[i]].push_back(static_cast<std::uint32_t>(i));
     count_a_.assign(last, 0);
   }
 
@@ -143,9 +150,12 @@ class PeriodFinder {
       Cut cut = steady_run(anchor);
       if (cut.pieces.empty()) continue;
       const double score = cut.confidence * cut.coverage;
-      // More and smaller layers win where they explain nearly as much: a group of two like layers is two layers.
+      // More and smaller layers win where they explain nearly as much: a group of two like layers is two
+      // layers.
       const bool finer = cut.pieces.size() > best.pieces.size();
-      if (finer ? score > 0.85 * best_score : score > best_score / 0.85 || (cut.pieces.size() == best.pieces.size() && score > best_score)) {
+      if (finer ? score > 0.85 * best_score
+                : score > best_score / 0.85 ||
+                      (cut.pieces.size() == best.pieces.size() && score > best_score)) {
         best_score = score;
         best = std::move(cut);
       }
@@ -194,7 +204,8 @@ class PeriodFinder {
       const auto gaps = static_cast<double>(places.size() - 1);
       const double mean = sum / gaps;
       if (mean < 2) continue;
-      by_count[places.size()].emplace_back(std::sqrt(std::max(0.0, squares / gaps - mean * mean)) / mean, token);
+      by_count[places.size()].emplace_back(std::sqrt(std::max(0.0, squares / gaps - mean * mean)) / mean,
+                                           token);
     }
     std::vector<Token> result;
     for (auto it = by_count.rbegin(); it != by_count.rend() && result.size() < kMaxAnchors; ++it) {
@@ -211,7 +222,8 @@ class PeriodFinder {
     for (std::size_t i = 0; i + 1 < places.size(); ++i) pieces.push_back({places[i], places[i + 1]});
     std::vector<std::size_t> sizes;
     for (const Piece& piece : pieces) sizes.push_back(piece.size());
-    std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2), sizes.end());
+    std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2),
+                     sizes.end());
     const std::size_t median = sizes[sizes.size() / 2];
     pieces.push_back({places.back(), std::min(tokens_.size(), places.back() + median)});
     std::size_t best_first = 0, best_last = 0, first = 0;
@@ -236,7 +248,8 @@ class PeriodFinder {
     cut.confidence = best_sum / static_cast<double>(pairs);
     cut.pieces.assign(pieces.begin() + static_cast<std::ptrdiff_t>(best_first),
                       pieces.begin() + static_cast<std::ptrdiff_t>(best_last) + 1);
-    cut.coverage = static_cast<double>(cut.pieces.back().end - cut.pieces.front().begin) / static_cast<double>(tokens_.size());
+    cut.coverage = static_cast<double>(cut.pieces.back().end - cut.pieces.front().begin) /
+                   static_cast<double>(tokens_.size());
     return cut;
   }
 
@@ -257,8 +270,8 @@ class PeriodFinder {
     return result;
   }
 
-  // A period of several unlike layers ("three of one attention, one of another"): cut at kernels that occur m times in
-  // each group if the m pieces share much.
+  // A period of several unlike layers ("three of one attention, one of another"): cut at kernels that occur m
+  // times in each group if the m pieces share much.
   void divide_groups(Cut& cut) {
     const std::vector<Piece> whole(cut.pieces.begin(), cut.pieces.end() - (cut.pieces.size() > 2 ? 1 : 0));
     for (std::size_t m = 12; m >= 2; --m) {
@@ -296,12 +309,14 @@ class PeriodFinder {
     std::vector<std::size_t> sizes;
     for (std::size_t i = 0; i + 1 < pieces.size(); ++i) sizes.push_back(pieces[i].size());
     if (sizes.empty()) return pieces[0].size();
-    std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2), sizes.end());
+    std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2),
+                     sizes.end());
     return sizes[sizes.size() / 2];
   }
 
-  // Recuts at a kernel that occurs once in every piece and also in first or last layers of another kind (dense first
-  // layers, a draft layer at the end). How many such layers there are is what most kernels agree on.
+  // Recuts at a kernel that occurs once in every piece and also in first or last layers of another kind
+  // (dense first layers, a draft layer at the end). How many such layers there are is what most kernels agree
+  // on.
   void add_unlike_ends(Cut& cut) {
     const std::vector<Piece> inner(cut.pieces.begin(), cut.pieces.end() - 1);
     const std::vector<Token> once = tokens_per_piece(inner, 1);
@@ -340,7 +355,9 @@ class PeriodFinder {
     // The earliest of them in its layer.
     Token anchor = (*chosen)[0];
     for (const Token token : *chosen) {
-      const auto from = [&](Token t) { return *std::lower_bound(places_[t].begin(), places_[t].end(), cut.pieces.front().begin); };
+      const auto from = [&](Token t) {
+        return *std::lower_bound(places_[t].begin(), places_[t].end(), cut.pieces.front().begin);
+      };
       const auto first_of = [&](Token t) {
         auto at = std::lower_bound(places_[t].begin(), places_[t].end(), from(t));
         return *(at - static_cast<std::ptrdiff_t>(most.before));
@@ -348,7 +365,8 @@ class PeriodFinder {
       if (first_of(token) < first_of(anchor)) anchor = token;
     }
     const auto& places = places_[anchor];
-    auto first = std::lower_bound(places.begin(), places.end(), cut.pieces.front().begin) - static_cast<std::ptrdiff_t>(most.before);
+    auto first = std::lower_bound(places.begin(), places.end(), cut.pieces.front().begin) -
+                 static_cast<std::ptrdiff_t>(most.before);
     const std::size_t count = cut.pieces.size() + most.before + most.after;
     std::vector<Piece> pieces;
     for (std::size_t i = 0; i < count && first != places.end(); ++i, ++first) {
@@ -359,14 +377,17 @@ class PeriodFinder {
     cut.pieces = std::move(pieces);
   }
 
-  static bool plausible(std::size_t gap, std::size_t period) { return 4 * gap >= period && gap <= 4 * period; }
+  static bool plausible(std::size_t gap, std::size_t period) {
+    return 4 * gap >= period && gap <= 4 * period;
+  }
 
   // Moves all cuts left together as long as what stands before them is the same in every layer.
   void align(Cut& cut) {
     while (cut.pieces.front().begin > 0) {
       const Token before = tokens_[cut.pieces.front().begin - 1];
-      const bool same = std::all_of(cut.pieces.begin(), cut.pieces.end(),
-                                    [&](const Piece& piece) { return piece.begin > 0 && tokens_[piece.begin - 1] == before; });
+      const bool same = std::all_of(cut.pieces.begin(), cut.pieces.end(), [&](const Piece& piece) {
+        return piece.begin > 0 && tokens_[piece.begin - 1] == before;
+      });
       if (!same) break;
       bool fits = true;
       for (std::size_t i = 0; i + 1 < cut.pieces.size(); ++i) fits = fits && cut.pieces[i].size() > 1;
@@ -383,7 +404,8 @@ class PeriodFinder {
     std::map<Token, std::size_t> left;
     for (std::size_t i = model.begin; i < model.end; ++i) ++left[tokens_[i]];
     std::size_t end = piece.begin, remaining = model.size();
-    for (std::size_t i = piece.begin; i < tokens_.size() && remaining > 0 && i - end <= model.size() / 4; ++i) {
+    for (std::size_t i = piece.begin; i < tokens_.size() && remaining > 0 && i - end <= model.size() / 4;
+         ++i) {
       const auto it = left.find(tokens_[i]);
       if (it == left.end() || it->second == 0) continue;
       --it->second;
@@ -412,7 +434,9 @@ class PeriodFinder {
     // Short patterns repeat by chance: ask for more of them.
     const std::size_t size = median_size(cut.pieces);
     const std::size_t kinds = distinct(cut.pieces[n / 2]);
-    const bool enough = size >= 8 && kinds >= 4 ? n >= 2 : size >= 4 && kinds >= 3 ? n >= 3 : size >= 2 && kinds >= 2 && n >= 6;
+    const bool enough = size >= 8 && kinds >= 4   ? n >= 2
+                        : size >= 4 && kinds >= 3 ? n >= 3
+                                                  : size >= 2 && kinds >= 2 && n >= 6;
     if (!enough || cut.confidence < kMinConfidence || cut.coverage < kMinCoverage) cut.pieces.clear();
   }
 
@@ -428,7 +452,8 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
 }
 
 // One token per node. `fine`: function and launch configuration; else the normalised name.
-std::vector<Token> tokens_of(const ir::Recording& recording, const ir::Graph& graph, const KernelIdentities& identities, bool fine) {
+std::vector<Token> tokens_of(const ir::Recording& recording, const ir::Graph& graph,
+                             const KernelIdentities& identities, bool fine) {
   std::unordered_map<std::uint64_t, Token> fine_ids;
   std::unordered_map<std::string_view, Token> name_ids;
   std::vector<Token> tokens;
@@ -446,8 +471,9 @@ std::vector<Token> tokens_of(const ir::Recording& recording, const ir::Graph& gr
     if (kernel != nullptr && !fine) {
       const auto [it, inserted] = by_function.try_emplace(kernel->function.index());
       if (inserted)
-        it->second = number(name_ids, kernel->function.is_valid() ? std::string_view(identities.of(kernel->function).normalised)
-                                                                  : recording.text(graph.name[node]));
+        it->second = number(name_ids, kernel->function.is_valid()
+                                          ? std::string_view(identities.of(kernel->function).normalised)
+                                          : recording.text(graph.name[node]));
       tokens.push_back(it->second);
       continue;
     }
@@ -467,13 +493,15 @@ std::vector<Token> tokens_of(const ir::Recording& recording, const ir::Graph& gr
   return tokens;
 }
 
-Layers layers_from_period(const ir::Recording& recording, const ir::Graph& graph, const KernelIdentities& identities) {
+Layers layers_from_period(const ir::Recording& recording, const ir::Graph& graph,
+                          const KernelIdentities& identities) {
   Layers result;
   if (graph.info.role == ir::GraphRole::eager || graph.node_count() < 6) return result;
   Cut cut = PeriodFinder(tokens_of(recording, graph, identities, true)).find();
   if (cut.pieces.empty() || cut.confidence < 0.9) {
     Cut coarse = PeriodFinder(tokens_of(recording, graph, identities, false)).find();
-    if (!coarse.pieces.empty() && (cut.pieces.empty() || coarse.confidence * coarse.coverage > cut.confidence * cut.coverage))
+    if (!coarse.pieces.empty() &&
+        (cut.pieces.empty() || coarse.confidence * coarse.coverage > cut.confidence * cut.coverage))
       cut = std::move(coarse);
   }
   if (cut.pieces.empty()) return result;
@@ -507,7 +535,8 @@ std::vector<NumberedName> numbers_in_name(std::string_view name) {
     while (!word.empty() && is_letter(word.back())) word.remove_suffix(1);
     const std::string_view letters = std::string_view(prefix).substr(word.size());
     // "layer12" but not "bf16" or "sm90"; "12" but not "2x4" or "3d" or "1.5".
-    const bool starts = letters.empty() ? (prefix.empty() || prefix.back() != '#') : speaks_of_layers(letters);
+    const bool starts =
+        letters.empty() ? (prefix.empty() || prefix.back() != '#') : speaks_of_layers(letters);
     const bool ends = end == name.size() || (!is_letter(name[end]) && name[end] != '#');
     if (starts && ends && end - at <= 9) {
       std::int64_t value = 0;
@@ -522,7 +551,8 @@ std::vector<NumberedName> numbers_in_name(std::string_view name) {
   return result;
 }
 
-Layers detect_layers(const ir::Recording& recording, const ir::Graph& graph, const KernelIdentities& identities) {
+Layers detect_layers(const ir::Recording& recording, const ir::Graph& graph,
+                     const KernelIdentities& identities) {
   Layers layers = layers_from_nvtx(recording, graph);
   if (layers.source == Layers::Source::none) layers = layers_from_period(recording, graph, identities);
   if (layers.layer.empty()) layers.layer.assign(graph.node_count(), -1);

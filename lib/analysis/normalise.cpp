@@ -14,9 +14,15 @@ namespace {
 
 constexpr int kMaxOperationDepth = 12;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); }
-bool all_digits(std::string_view text) { return !text.empty() && std::all_of(text.begin(), text.end(), is_digit); }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_hex(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'f');
+}
+bool all_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
+}
 
 template <std::size_t N>
 bool is_one_of(std::string_view text, const std::array<std::string_view, N>& names) {
@@ -42,7 +48,10 @@ bool is_tile(std::string_view token) {
 // "stage3", "ldg8", "s4": `word` followed by digits, tiles allowed ("tilesize128x128x64").
 bool is_counted(std::string_view token, std::string_view word) {
   if (!token.starts_with(word)) return false;
-  const std::string_view rest = token.substr(word.size());
+  std::string_view rest = token.substr(word.size());
+  const std::size_t unroll = rest.find('u');  // "t128x8x512u2"
+  if (unroll != std::string_view::npos && unroll > 0 && all_digits(rest.substr(unroll + 1)))
+    rest = rest.substr(0, unroll);
   return all_digits(rest) || is_tile(rest);
 }
 
@@ -80,29 +89,36 @@ std::string join_tokens(const std::vector<std::string_view>& tokens) {
   return text;
 }
 
-// Names of generated GEMM, convolution and attention kernels: tiles, stages, schedules and architectures are picked per
-// shape and do not make another operation.
+// Names of generated GEMM, convolution and attention kernels: tiles, stages, schedules and architectures are
+// picked per shape and do not make another operation.
 bool is_tuned_family(std::string_view name) {
-  constexpr std::array<std::string_view, 14> kPrefixes = {
-      "nvjet", "cutlass", "ampere_", "volta_", "turing_", "maxwell_", "hopper_", "blackwell_", "pascal_", "bmm_", "gemm_",
-      "fmha_v2_", "cudnn_", "xqa_"};
+  constexpr auto kPrefixes = std::to_array<std::string_view>(
+      {"nvjet", "cutlass", "ampere_", "volta_", "turing_", "maxwell_", "hopper_", "blackwell_", "pascal_",
+       "bmm_", "gemm_", "fmha_v2_", "cudnn_", "xqa_"});
   for (const std::string_view prefix : kPrefixes)
     if (name.starts_with(prefix)) return true;
   return name.find("xmma") != std::string_view::npos;
 }
 
 bool is_tuning_token(std::string_view token) {
-  constexpr std::array<std::string_view, 47> kWords = {
-      "ampere",   "volta",  "turing",   "maxwell",   "hopper",     "blackwell",  "pascal",        "v",
-      "h",        "bz",     "splitK",   "coopA",     "coopB",      "2cta",       "warpspecialized", "cooperative",
-      "pingpong", "epi",    "tma",      "stages",    "f2f",        "execute",    "segment",       "k",
-      "off",      "kernel", "5x",       "cublas",    "cutlass3x",  "wgmma",      "ffma",          "fort",
-      "native",   "knob",   "nosmem",   "warpgroup", "persistent", "streamK",    "sliced",        "ldgsts",
-      "noalign",  "aligna4", "alignc4", "u2",        "u4",         "16dp256b",   "nn_n_never"};
-  if (token.empty() || all_digits(token) || is_tile(token) || is_architecture(token) || is_one_of(token, kWords)) return true;
+  constexpr auto kWords =
+      std::to_array<std::string_view>({"ampere",      "volta",      "turing",  "maxwell",   "hopper",
+                                       "blackwell",   "pascal",     "v",       "h",         "bz",
+                                       "splitK",      "coopA",      "coopB",   "2cta",      "warpspecialized",
+                                       "cooperative", "pingpong",   "epi",     "tma",       "stages",
+                                       "f2f",         "execute",    "segment", "k",         "off",
+                                       "kernel",      "5x",         "cublas",  "cutlass3x", "wgmma",
+                                       "ffma",        "fort",       "native",  "knob",      "nosmem",
+                                       "warpgroup",   "persistent", "streamK", "sliced",    "ldgsts",
+                                       "noalign",     "aligna4",    "alignc4", "u2",        "u4",
+                                       "16dp256b",    "nn_n_never"});
+  if (token.empty() || all_digits(token) || is_tile(token) || is_architecture(token) ||
+      is_one_of(token, kWords))
+    return true;
   for (const std::string_view word :
-       {"tilesize", "warpgroupsize", "warpsize", "stage", "stages", "ldg", "align", "aligna", "alignc", "sliced", "tensor",
-        "cga", "et", "t", "m", "s", "splitK", "kernel", "blocksize", "wg"})
+       {"tilesize", "warpgroupsize", "warpsize",  "stage", "stages", "ldg", "align", "aligna",
+        "alignc",   "sliced",        "tensor",    "cga",   "et",     "t",   "m",     "s",
+        "splitK",   "kernel",        "blocksize", "wg"})
     if (is_counted(token, word)) return true;
   return false;
 }
@@ -112,7 +128,8 @@ std::string_view strip_instruction_shape(std::string_view token) {
   for (const std::string_view word : {"gemm", "fprop", "dgrad", "wgrad"}) {
     if (!token.ends_with(word) || token.size() <= word.size() + 1) continue;
     const std::string_view shape = token.substr(1, token.size() - word.size() - 1);
-    if (std::all_of(shape.begin(), shape.end(), [](char c) { return is_digit(c) || c == 'x'; }) && is_digit(shape[0]))
+    if (std::all_of(shape.begin(), shape.end(), [](char c) { return is_digit(c) || c == 'x'; }) &&
+        is_digit(shape[0]))
       return word;
   }
   return token;
@@ -148,9 +165,10 @@ std::string normalise_flat(std::string_view name) {
     return std::string(name);
   }
   if (name.starts_with("ncclDevKernel") || name.starts_with("ncclKernel")) {
-    // "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "ncclKernel_AllReduce_TREE_LL_Sum_float": protocol, algorithm and
-    // type follow size; the collective and its operation stay.
-    constexpr std::array<std::string_view, 8> kReductions = {"Sum", "Prod", "Max", "Min", "MinMax", "PreMulSum", "SumPostDiv", "Avg"};
+    // "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "ncclKernel_AllReduce_TREE_LL_Sum_float": protocol,
+    // algorithm and type follow size; the collective and its operation stay.
+    constexpr auto kReductions = std::to_array<std::string_view>(
+        {"Sum", "Prod", "Max", "Min", "MinMax", "PreMulSum", "SumPostDiv", "Avg"});
     const std::vector<std::string_view> tokens = split_tokens(name);
     std::string text = "ncclDevKernel";
     for (std::size_t i = 1; i < tokens.size(); ++i)
@@ -169,7 +187,8 @@ std::string normalise_flat(std::string_view name) {
       if (i == 0 && (is_architecture(token) || is_tuning_token(token)) && tokens.size() > 1) continue;
     } else {
       if (is_architecture(token) && tokens.size() > 1) continue;
-      if (i > 0 && (is_hash(token) || (is_tile(token) && std::count(token.begin(), token.end(), 'x') >= 2))) continue;
+      if (i > 0 && (is_hash(token) || (is_tile(token) && std::count(token.begin(), token.end(), 'x') >= 2)))
+        continue;
       if (i > 0 && i + 1 == tokens.size() && is_triton_signature(token)) in_signature = true;
       if (in_signature) continue;
     }
@@ -177,7 +196,8 @@ std::string normalise_flat(std::string_view name) {
   }
   // Inductor numbers the kernels of a module: the number differs from one compilation to the next.
   while (triton && kept.size() > 2 && all_digits(kept.back())) kept.pop_back();
-  if (kept.empty() || std::all_of(kept.begin(), kept.end(), [](std::string_view t) { return t.empty(); })) return std::string(name);
+  if (kept.empty() || std::all_of(kept.begin(), kept.end(), [](std::string_view t) { return t.empty(); }))
+    return std::string(name);
   return join_tokens(kept);
 }
 
@@ -201,18 +221,21 @@ std::string strip_architecture_words(std::string_view text) {
 
 // Namespaces that say nothing about the kernel.
 bool is_noise_component(std::string_view base) {
-  if (base.empty() || base == "(anonymous namespace)" || base == "<unnamed>" || base == "(anonymous)" || base == "{anonymous}" ||
-      base == "<unnamed namespace>" || base == "`anonymous namespace'" || base == "unnamed namespace" || base == "__1" || base == "__cxx11")
+  if (base.empty() || base == "(anonymous namespace)" || base == "<unnamed>" || base == "(anonymous)" ||
+      base == "{anonymous}" || base == "<unnamed namespace>" || base == "`anonymous namespace'" ||
+      base == "unnamed namespace" || base == "__1" || base == "__cxx11")
     return true;
-  if (base.starts_with("_GLOBAL__N_") || base.starts_with("_GLOBAL__N__") || base.starts_with("_INTERNAL_")) return true;
-  if (base.ends_with("_NS") && (base.starts_with("CUB_") || base.starts_with("THRUST_") || base.starts_with("ROCPRIM_")))
+  if (base.starts_with("_GLOBAL__N_") || base.starts_with("_GLOBAL__N__") || base.starts_with("_INTERNAL_"))
+    return true;
+  if (base.ends_with("_NS") &&
+      (base.starts_with("CUB_") || base.starts_with("THRUST_") || base.starts_with("ROCPRIM_")))
     return true;
   return base.starts_with("_V") && base.size() > 2 && all_digits(base.substr(2));
 }
 
 bool is_lambda(std::string_view base) {
-  return base.starts_with("{lambda") || base.starts_with("[lambda") || base.starts_with("<lambda") || base.starts_with("'lambda") ||
-         base.starts_with("{unnamed") || base.starts_with("{default");
+  return base.starts_with("{lambda") || base.starts_with("[lambda") || base.starts_with("<lambda") ||
+         base.starts_with("'lambda") || base.starts_with("{unnamed") || base.starts_with("{default");
 }
 
 std::string_view strip_static_prefix(std::string_view base) {
@@ -229,22 +252,43 @@ std::string_view strip_static_prefix(std::string_view base) {
 
 // Kernels that run an operation given as a template argument.
 bool is_wrapper(std::string_view base) {
-  constexpr std::array<std::string_view, 28> kWrappers = {
-      "vectorized_elementwise_kernel", "unrolled_elementwise_kernel", "elementwise_kernel", "elementwise_kernel_manual_unroll",
-      "legacy_elementwise_kernel", "vectorized_templated_elementwise_kernel", "unrolled_elementwise_kernel_for_multi_outputs",
-      "elementwise_kernel_with_index", "index_elementwise_kernel", "_scatter_gather_elementwise_kernel", "reduce_kernel",
-      "multi_tensor_apply_kernel", "distribution_elementwise_grid_stride_kernel", "kernelPointwiseApply1",
-      "kernelPointwiseApply2", "act_and_mul_kernel", "activation_kernel", "device_kernel", "Kernel", "Kernel2",
-      "k_bin_bcast", "k_bin_bcast_unravel", "unary_op_kernel", "unary_gated_op_kernel", "cuda_kernel", "trampoline_kernel",
-      "act_and_mul_kernel_with_param", "kentry"};
+  constexpr auto kWrappers = std::to_array<std::string_view>({"vectorized_elementwise_kernel",
+                                                              "unrolled_elementwise_kernel",
+                                                              "elementwise_kernel",
+                                                              "elementwise_kernel_manual_unroll",
+                                                              "legacy_elementwise_kernel",
+                                                              "vectorized_templated_elementwise_kernel",
+                                                              "unrolled_elementwise_kernel_for_multi_outputs",
+                                                              "elementwise_kernel_with_index",
+                                                              "index_elementwise_kernel",
+                                                              "_scatter_gather_elementwise_kernel",
+                                                              "reduce_kernel",
+                                                              "multi_tensor_apply_kernel",
+                                                              "distribution_elementwise_grid_stride_kernel",
+                                                              "kernelPointwiseApply1",
+                                                              "kernelPointwiseApply2",
+                                                              "act_and_mul_kernel",
+                                                              "activation_kernel",
+                                                              "device_kernel",
+                                                              "Kernel",
+                                                              "Kernel2",
+                                                              "k_bin_bcast",
+                                                              "k_bin_bcast_unravel",
+                                                              "unary_op_kernel",
+                                                              "unary_gated_op_kernel",
+                                                              "cuda_kernel",
+                                                              "trampoline_kernel",
+                                                              "act_and_mul_kernel_with_param",
+                                                              "kentry"});
   return is_one_of(base, kWrappers);
 }
 
 // The variants of ATen's elementwise kernel differ in vector width and stride handling alone.
 std::string_view wrapper_name(std::string_view base) {
-  constexpr std::array<std::string_view, 6> kElementwise = {
-      "vectorized_elementwise_kernel", "unrolled_elementwise_kernel",  "elementwise_kernel_manual_unroll",
-      "legacy_elementwise_kernel",     "vectorized_templated_elementwise_kernel", "unrolled_elementwise_kernel_for_multi_outputs"};
+  constexpr auto kElementwise = std::to_array<std::string_view>(
+      {"vectorized_elementwise_kernel", "unrolled_elementwise_kernel", "elementwise_kernel_manual_unroll",
+       "legacy_elementwise_kernel", "vectorized_templated_elementwise_kernel",
+       "unrolled_elementwise_kernel_for_multi_outputs"});
   if (is_one_of(base, kElementwise)) return "elementwise_kernel";
   if (base == "k_bin_bcast_unravel") return "k_bin_bcast";
   return base;
@@ -252,30 +296,60 @@ std::string_view wrapper_name(std::string_view base) {
 
 // Templates between the wrapper and its operation.
 bool is_transparent(std::string_view base) {
-  constexpr std::array<std::string_view, 17> kTransparent = {
-      "gpu_kernel_impl", "gpu_kernel_impl_nocast", "BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "func_wrapper_t",
-      "ReduceOp", "opmath_gpu_kernel_with_scalars", "opmath_symmetric_gpu_kernel_with_scalars", "gpu_kernel", "gpu_kernel_with_scalars",
-      "gpu_kernel_with_index", "gpu_index_kernel", "UnaryOpFunctor", "BinaryOpScalarFunctor",
-      "BinaryOpListAlphaFunctor", "PointwiseOpScalarFunctor",
-      "CachingReduceOp"};
+  constexpr auto kTransparent = std::to_array<std::string_view>(
+      {"gpu_kernel_impl", "gpu_kernel_impl_nocast", "BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor",
+       "func_wrapper_t", "ReduceOp", "opmath_gpu_kernel_with_scalars",
+       "opmath_symmetric_gpu_kernel_with_scalars", "gpu_kernel", "gpu_kernel_with_scalars",
+       "gpu_kernel_with_index", "gpu_index_kernel", "UnaryOpFunctor", "BinaryOpScalarFunctor",
+       "BinaryOpListAlphaFunctor", "PointwiseOpScalarFunctor", "CachingReduceOp"});
   // "enable_sm90_or_later", "enable_3x_kernel_for_sm9x": architecture guards around a CUTLASS kernel.
-  return is_one_of(base, kTransparent) || (base.starts_with("enable_") && base.find("sm") != std::string_view::npos);
+  return is_one_of(base, kTransparent) ||
+         (base.starts_with("enable_") && base.find("sm") != std::string_view::npos);
 }
 
 // Arguments that never name the operation.
 bool is_plumbing(std::string_view base) {
-  constexpr std::array<std::string_view, 34> kPlumbing = {
-      "array", "Array", "TensorListMetadata", "FusedOptimizerTensorListMetadata", "TensorListScalarListMetadata",
-      "TrivialOffsetCalculator", "OffsetCalculator", "LoadWithCast", "StoreWithCast", "LoadWithoutCast", "StoreWithoutCast",
-      "integral_constant", "function_traits", "TensorInfo", "OpaqueType", "Fp8KVCacheDataType", "ScalarType", "tuple",
-      "bool_constant", "true_type", "false_type", "enable_if", "conditional", "Layout", "Stride", "Int", "Shape", "C",
-      "Type", "numeric_limits", "nullptr_t", "Policy1000", "result_type", "value_type"};
+  constexpr auto kPlumbing = std::to_array<std::string_view>({"array",
+                                                              "Array",
+                                                              "TensorListMetadata",
+                                                              "FusedOptimizerTensorListMetadata",
+                                                              "TensorListScalarListMetadata",
+                                                              "TrivialOffsetCalculator",
+                                                              "OffsetCalculator",
+                                                              "LoadWithCast",
+                                                              "StoreWithCast",
+                                                              "LoadWithoutCast",
+                                                              "StoreWithoutCast",
+                                                              "integral_constant",
+                                                              "function_traits",
+                                                              "TensorInfo",
+                                                              "OpaqueType",
+                                                              "Fp8KVCacheDataType",
+                                                              "ScalarType",
+                                                              "tuple",
+                                                              "bool_constant",
+                                                              "true_type",
+                                                              "false_type",
+                                                              "enable_if",
+                                                              "conditional",
+                                                              "Layout",
+                                                              "Stride",
+                                                              "Int",
+                                                              "Shape",
+                                                              "C",
+                                                              "Type",
+                                                              "numeric_limits",
+                                                              "nullptr_t",
+                                                              "Policy1000",
+                                                              "result_type",
+                                                              "value_type"});
   return is_one_of(base, kPlumbing);
 }
 
 std::string operation_of_arguments(const std::vector<std::string_view>& arguments, int depth);
 
-// "(&(float vllm::silu_kernel<float>(float const&)))", "&op_add" -> the function; casts "(Type)3" and numbers -> "".
+// "(&(float vllm::silu_kernel<float>(float const&)))", "&op_add" -> the function; casts "(Type)3" and numbers
+// -> "".
 std::string_view strip_address(std::string_view argument) {
   while (true) {
     while (!argument.empty() && argument.front() == ' ') argument.remove_prefix(1);
@@ -294,8 +368,8 @@ std::string_view strip_address(std::string_view argument) {
 std::string operation_of(std::string_view argument, int depth) {
   if (depth > kMaxOperationDepth) return {};
   argument = strip_address(argument);
-  if (argument.empty() || is_digit(argument.front()) || argument.front() == '-' || argument == "true" || argument == "false" ||
-      element_bytes(argument) != 0)
+  if (argument.empty() || is_digit(argument.front()) || argument.front() == '-' || argument == "true" ||
+      argument == "false" || element_bytes(argument) != 0)
     return {};
   if (argument.front() == '(' && !argument.starts_with("(anonymous namespace)")) return {};  // a cast value
   if (argument.ends_with("*") || argument.ends_with("&")) return {};
@@ -335,7 +409,8 @@ std::string operation_of_arguments(const std::vector<std::string_view>& argument
 }
 
 bool is_generic_name(std::string_view name) {
-  constexpr std::array<std::string_view, 9> kGeneric = {"kernel", "Kernel", "run", "device_kernel", "operator()", "impl", "main", "kernel_impl", "fwd"};
+  constexpr auto kGeneric = std::to_array<std::string_view>(
+      {"kernel", "Kernel", "run", "device_kernel", "operator()", "impl", "main", "kernel_impl", "fwd"});
   return is_one_of(name, kGeneric);
 }
 
@@ -362,7 +437,8 @@ NormalisedName normalise_kernel_name(std::string_view demangled) {
     result.name += parts[i];
   }
   result.short_name = parts.back();
-  if (is_generic_name(result.short_name) && parts.size() > 1) result.short_name = parts[parts.size() - 2] + "::" + parts.back();
+  if (is_generic_name(result.short_name) && parts.size() > 1)
+    result.short_name = parts[parts.size() - 2] + "::" + parts.back();
   if (is_wrapper(strip_static_prefix(last->base))) {
     const std::string operation = operation_of_arguments(last->template_arguments, 0);
     if (!operation.empty()) {

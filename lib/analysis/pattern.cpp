@@ -1,5 +1,6 @@
 #include "analysis/pattern.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace cglint::analysis {
@@ -9,11 +10,16 @@ constexpr std::size_t kMaxPatternBytes = 4096;
 constexpr std::size_t kMaxInstructions = 20000;
 constexpr int kMaxRepeat = 64;
 constexpr int kMaxDepth = 40;
+constexpr std::size_t kMaxRequired = 64;
 
 using CharSet = std::array<std::uint64_t, 4>;
 
-void add(CharSet& set, unsigned char c) { set[c >> 6] |= std::uint64_t{1} << (c & 63); }
-bool contains(const CharSet& set, unsigned char c) { return (set[c >> 6] >> (c & 63) & 1) != 0; }
+void add(CharSet& set, unsigned char c) {
+  set[c >> 6] |= std::uint64_t{1} << (c & 63);
+}
+bool contains(const CharSet& set, unsigned char c) {
+  return (set[c >> 6] >> (c & 63) & 1) != 0;
+}
 CharSet inverse(CharSet set) {
   for (std::uint64_t& word : set) word = ~word;
   return set;
@@ -50,12 +56,22 @@ class PatternCompiler {
     emit(root);
     push({Pattern::Op::accept, 0, 0});
     if (too_large_) return base::make_error(base::ErrorCode::limit, "pattern is too large");
-    pattern.required_ = required_literal(root);
+    pattern.required_ = required_literals(root);
     return pattern;
   }
 
  private:
-  enum class Kind : std::uint8_t { empty, literal, set, sequence, alternatives, repeat, line_begin, line_end, boundary };
+  enum class Kind : std::uint8_t {
+    empty,
+    literal,
+    set,
+    sequence,
+    alternatives,
+    repeat,
+    line_begin,
+    line_end,
+    boundary
+  };
   struct Tree {
     Kind kind = Kind::empty;
     char literal = 0;
@@ -120,14 +136,16 @@ class PatternCompiler {
           ++at_;
           max = more() && source_[at_] == '}' ? -1 : parse_number();
         }
-        if (min < 0 || !more() || source_[at_] != '}' || (max >= 0 && max < min) || min > kMaxRepeat || max > kMaxRepeat)
+        if (min < 0 || !more() || source_[at_] != '}' || (max >= 0 && max < min) || min > kMaxRepeat ||
+            max > kMaxRepeat)
           return fail("bad repetition");
         ++at_;
       } else {
         break;
       }
       const Kind kind = trees_[atom].kind;
-      if (kind == Kind::line_begin || kind == Kind::line_end || kind == Kind::boundary) return fail("nothing to repeat");
+      if (kind == Kind::line_begin || kind == Kind::line_end || kind == Kind::boundary)
+        return fail("nothing to repeat");
       if (more() && source_[at_] == '?') ++at_;  // lazy: the same for a yes/no answer
       Tree repeat;
       repeat.kind = Kind::repeat;
@@ -163,11 +181,22 @@ class PatternCompiler {
         ++at_;
         return inner;
       }
-      case '[': return parse_class();
-      case '*': case '+': case '?': case '{': return fail("nothing to repeat");
-      case '.': ++at_; return make_set(inverse(CharSet{}));
-      case '^': ++at_; return make_kind(Kind::line_begin);
-      case '$': ++at_; return make_kind(Kind::line_end);
+      case '[':
+        return parse_class();
+      case '*':
+      case '+':
+      case '?':
+      case '{':
+        return fail("nothing to repeat");
+      case '.':
+        ++at_;
+        return make_set(inverse(CharSet{}));
+      case '^':
+        ++at_;
+        return make_kind(Kind::line_begin);
+      case '$':
+        ++at_;
+        return make_kind(Kind::line_end);
       case '\\': {
         ++at_;
         if (!more()) return fail("the pattern ends in '\\'");
@@ -180,7 +209,9 @@ class PatternCompiler {
         if (!parse_escape(set, literal)) return fail("unknown escape");
         return literal != 0 ? make_literal(literal) : make_set(set);
       }
-      default: ++at_; return make_literal(c);
+      default:
+        ++at_;
+        return make_literal(c);
     }
   }
 
@@ -193,14 +224,30 @@ class PatternCompiler {
     CharSet space = range('\t', '\r');
     add(space, ' ');
     switch (c) {
-      case 'd': set = digits; return true;
-      case 'D': set = inverse(digits); return true;
-      case 'w': set = word; return true;
-      case 'W': set = inverse(word); return true;
-      case 's': set = space; return true;
-      case 'S': set = inverse(space); return true;
-      case 't': literal = '\t'; return true;
-      case 'n': literal = '\n'; return true;
+      case 'd':
+        set = digits;
+        return true;
+      case 'D':
+        set = inverse(digits);
+        return true;
+      case 'w':
+        set = word;
+        return true;
+      case 'W':
+        set = inverse(word);
+        return true;
+      case 's':
+        set = space;
+        return true;
+      case 'S':
+        set = inverse(space);
+        return true;
+      case 't':
+        literal = '\t';
+        return true;
+      case 'n':
+        literal = '\n';
+        return true;
       default:
         if (is_word(static_cast<unsigned char>(c))) return false;
         literal = c;
@@ -238,7 +285,8 @@ class PatternCompiler {
       }
       if (at_ + 1 < source_.size() && source_[at_] == '-' && source_[at_ + 1] != ']') {
         const char last = source_[at_ + 1];
-        if (last == '\\' || static_cast<unsigned char>(last) < static_cast<unsigned char>(c)) return fail("bad range");
+        if (last == '\\' || static_cast<unsigned char>(last) < static_cast<unsigned char>(c))
+          return fail("bad range");
         at_ += 2;
         set = unite(set, range(static_cast<unsigned char>(c), static_cast<unsigned char>(last)));
       } else {
@@ -283,23 +331,32 @@ class PatternCompiler {
     pattern_->program_[at].a = here();
   }
 
-  // Depth is bounded: groups by kMaxDepth, stacked repetitions by the pattern's length (each one is one byte or more).
+  // Depth is bounded: groups by kMaxDepth, stacked repetitions by the pattern's length (each one is one byte
+  // or more).
   void emit(std::uint32_t index) {
     if (++emitted_ > kMaxInstructions) too_large_ = true;  // also bounds repetitions of nothing
     if (too_large_) return;
     const Tree& tree = trees_[index];
     switch (tree.kind) {
-      case Kind::empty: return;
+      case Kind::empty:
+        return;
       case Kind::literal:
       case Kind::set: {
         pattern_->sets_.push_back(tree.set);
-        const std::uint32_t at = push({Pattern::Op::set, static_cast<std::uint32_t>(pattern_->sets_.size() - 1), 0});
+        const std::uint32_t at =
+            push({Pattern::Op::set, static_cast<std::uint32_t>(pattern_->sets_.size() - 1), 0});
         pattern_->program_[at].b = here();
         return;
       }
-      case Kind::line_begin: emit_simple(Pattern::Op::line_begin); return;
-      case Kind::line_end: emit_simple(Pattern::Op::line_end); return;
-      case Kind::boundary: emit_simple(Pattern::Op::word_boundary); return;
+      case Kind::line_begin:
+        emit_simple(Pattern::Op::line_begin);
+        return;
+      case Kind::line_end:
+        emit_simple(Pattern::Op::line_end);
+        return;
+      case Kind::boundary:
+        emit_simple(Pattern::Op::word_boundary);
+        return;
       case Kind::sequence:
         for (const std::uint32_t child : tree.children) emit(child);
         return;
@@ -344,20 +401,47 @@ class PatternCompiler {
     }
   }
 
-  // The longest run of plain characters in the top-level sequence.
-  [[nodiscard]] std::string required_literal(std::uint32_t root) const {
-    const Tree& tree = trees_[root];
-    if (tree.kind != Kind::sequence) return {};
-    std::string best, run;
-    for (const std::uint32_t child : tree.children) {
-      if (trees_[child].kind == Kind::literal) {
-        run += trees_[child].literal;
-        if (run.size() > best.size()) best = run;
-      } else {
-        run.clear();
+  // Literals of which every match contains at least one; empty if the pattern asks for none. Depth as in
+  // emit().
+  [[nodiscard]] std::vector<std::string> required_literals(std::uint32_t index) const {
+    const Tree& tree = trees_[index];
+    std::vector<std::string> best;
+    const auto shortest = [](const std::vector<std::string>& literals) {
+      std::size_t size = literals.empty() ? 0 : ~std::size_t{0};
+      for (const std::string& literal : literals) size = std::min(size, literal.size());
+      return size;
+    };
+    const auto offer = [&](std::vector<std::string> literals) {
+      if (literals.size() <= kMaxRequired && shortest(literals) > shortest(best)) best = std::move(literals);
+    };
+    switch (tree.kind) {
+      case Kind::literal:
+        return {std::string(1, tree.literal)};
+      case Kind::repeat:
+        return tree.min > 0 ? required_literals(tree.children[0]) : best;
+      case Kind::sequence: {
+        std::string run;
+        for (const std::uint32_t child : tree.children) {
+          if (trees_[child].kind == Kind::literal) {
+            run += trees_[child].literal;
+            continue;
+          }
+          if (!run.empty()) offer({std::exchange(run, {})});
+          offer(required_literals(child));
+        }
+        if (!run.empty()) offer({run});
+        return best;
       }
+      case Kind::alternatives:
+        for (const std::uint32_t child : tree.children) {
+          std::vector<std::string> literals = required_literals(child);
+          if (literals.empty()) return {};
+          best.insert(best.end(), literals.begin(), literals.end());
+        }
+        return best.size() <= kMaxRequired ? best : std::vector<std::string>();
+      default:
+        return best;
     }
-    return best;
   }
 
   std::string_view source_;
@@ -370,13 +454,19 @@ class PatternCompiler {
   Pattern* pattern_ = nullptr;
 };
 
-base::Result<Pattern> Pattern::compile(std::string_view source) { return PatternCompiler(source).run(); }
+base::Result<Pattern> Pattern::compile(std::string_view source) {
+  return PatternCompiler(source).run();
+}
 
 bool Pattern::matches(std::string_view text) const {
-  if (!required_.empty() && text.find(required_) == std::string_view::npos) return false;
+  if (!required_.empty() && std::none_of(required_.begin(), required_.end(), [&](const std::string& literal) {
+        return text.find(literal) != std::string_view::npos;
+      }))
+    return false;
   const std::size_t size = program_.size();
   std::vector<std::uint32_t> current, next, stack;
-  std::vector<std::size_t> seen(size, ~std::size_t{0});  // the position at which an instruction was last added
+  std::vector<std::size_t> seen(size,
+                                ~std::size_t{0});  // the position at which an instruction was last added
   current.reserve(size);
   next.reserve(size);
   for (std::size_t position = 0;; ++position) {
@@ -393,9 +483,14 @@ bool Pattern::matches(std::string_view text) const {
       seen[at] = position;
       const Instruction& instruction = program_[at];
       switch (instruction.op) {
-        case Op::accept: return true;
-        case Op::set: current.push_back(at); break;
-        case Op::jump: stack.push_back(instruction.a); break;
+        case Op::accept:
+          return true;
+        case Op::set:
+          current.push_back(at);
+          break;
+        case Op::jump:
+          stack.push_back(instruction.a);
+          break;
         case Op::split:
           stack.push_back(instruction.b);
           stack.push_back(instruction.a);

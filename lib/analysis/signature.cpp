@@ -26,7 +26,8 @@ bool ends_with_operator(std::string_view text, std::size_t end) {
          (end == kOperator.size() || !is_identifier(text[end - kOperator.size() - 1]));
 }
 
-// Walks over brackets. `depth()` counts open ones; a '>' closes only a '<' on top, and a ')' closes any '<' above its
+// Walks over brackets. `depth()` counts open ones; a '>' closes only a '<' on top, and a ')' closes any '<'
+// above its
 // '(' (it was a comparison). Operator names ("operator<", "operator()", "->") are no brackets.
 class BracketWalker {
  public:
@@ -39,8 +40,11 @@ class BracketWalker {
       if (c == '(') return text_.substr(at, 2) == "()" ? 2 : open('(');
       if (c == '[') return text_.substr(at, 2) == "[]" ? 2 : open('[');
       std::size_t length = 1;
-      while (length < 3 && at + length < text_.size() && (text_[at + length] == c || text_[at + length] == '=')) ++length;
-      // "operator<<int>": the last '<' opens template arguments unless the operator is "<<" followed by '<' or '('.
+      while (length < 3 && at + length < text_.size() &&
+             (text_[at + length] == c || text_[at + length] == '='))
+        ++length;
+      // "operator<<int>": the last '<' opens template arguments unless the operator is "<<" followed by '<'
+      // or '('.
       if (c == '<' && length == 2 && text_[at + 1] == '<' && at + 2 < text_.size() && text_[at + 2] != '<' &&
           text_[at + 2] != '(' && text_[at + 2] != '=')
         return 1;
@@ -165,7 +169,8 @@ NameComponent parse_component(std::string_view text) {
 SplitName split_name(std::string_view demangled) {
   SplitName split;
   std::string_view text = strip_suffixes(demangled);
-  // The last top-level (...) that ends the text, not "(anonymous namespace)" and not the "()" of "operator()".
+  // The last top-level (...) that ends the text, not "(anonymous namespace)" and not the "()" of
+  // "operator()".
   if (text.ends_with(")")) {
     BracketWalker walker(text);
     std::size_t open_at = std::string_view::npos, close_at = std::string_view::npos;
@@ -212,7 +217,8 @@ ParameterType parse_parameter_type(std::string_view type) {
       changed = false;
       text = trim(text);
       for (const std::string_view word : {"const", "volatile", "__restrict__", "__restrict", "restrict"})
-        if (text.ends_with(word) && (text.size() == word.size() || !is_identifier(text[text.size() - word.size() - 1]))) {
+        if (text.ends_with(word) &&
+            (text.size() == word.size() || !is_identifier(text[text.size() - word.size() - 1]))) {
           is_const |= word == "const";
           text.remove_suffix(word.size());
           changed = true;
@@ -242,19 +248,70 @@ ParameterType parse_parameter_type(std::string_view type) {
 }
 
 unsigned element_bytes(std::string_view type) {
-  static constexpr std::array<std::pair<std::string_view, unsigned>, 62> kSizes = {{
-      {"bool", 1}, {"char", 1}, {"signed char", 1}, {"unsigned char", 1}, {"int8_t", 1}, {"uint8_t", 1}, {"std::byte", 1},
-      {"short", 2}, {"unsigned short", 2}, {"int16_t", 2}, {"uint16_t", 2}, {"int", 4}, {"unsigned int", 4},
-      {"unsigned", 4}, {"int32_t", 4}, {"uint32_t", 4}, {"long", 8}, {"unsigned long", 8}, {"long long", 8},
-      {"unsigned long long", 8}, {"int64_t", 8}, {"uint64_t", 8}, {"size_t", 8}, {"float", 4}, {"double", 8},
-      {"half", 2}, {"__half", 2}, {"__half2", 4}, {"half2", 4}, {"__nv_bfloat16", 2}, {"nv_bfloat16", 2},
-      {"__nv_bfloat162", 4}, {"__hip_bfloat16", 2}, {"std::bfloat16_t", 2}, {"std::float16_t", 2}, {"_Float16", 2}, {"__bf16", 2}, {"c10::Half", 2}, {"c10::BFloat16", 2}, {"cutlass::bfloat16_t", 2},
-      {"cutlass::half_t", 2}, {"__nv_fp8_e4m3", 1}, {"__nv_fp8_e5m2", 1}, {"c10::Float8_e4m3fn", 1},
-      {"c10::Float8_e5m2", 1}, {"cutlass::float_e4m3_t", 1}, {"cutlass::float_e5m2_t", 1}, {"float2", 8},
-      {"float4", 16}, {"int2", 8}, {"int4", 16}, {"uint2", 8}, {"uint4", 16}, {"double2", 16}, {"longlong2", 16},
-      {"ulonglong2", 16}, {"ushort4", 8}, {"uchar4", 4}, {"c10::complex<float>", 8}, {"c10::complex<double>", 16},
-      {"__int128", 16}, {"unsigned __int128", 16},
-  }};
+  static constexpr auto kSizes = std::to_array<std::pair<std::string_view, unsigned>>({
+      {"bool", 1},
+      {"char", 1},
+      {"signed char", 1},
+      {"unsigned char", 1},
+      {"int8_t", 1},
+      {"uint8_t", 1},
+      {"std::byte", 1},
+      {"short", 2},
+      {"unsigned short", 2},
+      {"int16_t", 2},
+      {"uint16_t", 2},
+      {"int", 4},
+      {"unsigned int", 4},
+      {"unsigned", 4},
+      {"int32_t", 4},
+      {"uint32_t", 4},
+      {"long", 8},
+      {"unsigned long", 8},
+      {"long long", 8},
+      {"unsigned long long", 8},
+      {"int64_t", 8},
+      {"uint64_t", 8},
+      {"size_t", 8},
+      {"float", 4},
+      {"double", 8},
+      {"half", 2},
+      {"__half", 2},
+      {"__half2", 4},
+      {"half2", 4},
+      {"__nv_bfloat16", 2},
+      {"nv_bfloat16", 2},
+      {"__nv_bfloat162", 4},
+      {"__hip_bfloat16", 2},
+      {"std::bfloat16_t", 2},
+      {"std::float16_t", 2},
+      {"_Float16", 2},
+      {"__bf16", 2},
+      {"c10::Half", 2},
+      {"c10::BFloat16", 2},
+      {"cutlass::bfloat16_t", 2},
+      {"cutlass::half_t", 2},
+      {"__nv_fp8_e4m3", 1},
+      {"__nv_fp8_e5m2", 1},
+      {"c10::Float8_e4m3fn", 1},
+      {"c10::Float8_e5m2", 1},
+      {"cutlass::float_e4m3_t", 1},
+      {"cutlass::float_e5m2_t", 1},
+      {"float2", 8},
+      {"float4", 16},
+      {"int2", 8},
+      {"int4", 16},
+      {"uint2", 8},
+      {"uint4", 16},
+      {"double2", 16},
+      {"longlong2", 16},
+      {"ulonglong2", 16},
+      {"ushort4", 8},
+      {"uchar4", 4},
+      {"c10::complex<float>", 8},
+      {"c10::complex<double>", 16},
+      {"__int128", 16},
+      {"unsigned __int128", 16},
+  });
   for (const auto& [name, bytes] : kSizes)
     if (name == type) return bytes;
   return 0;

@@ -14,13 +14,15 @@ class SizeExpressionParser {
  public:
   explicit SizeExpressionParser(std::string_view text) : text_(text) {}
   base::Result<SizeExpression> run() {
-    if (text_.size() > kMaxBytes) return base::make_error(base::ErrorCode::limit, "size expression is too long");
+    if (text_.size() > kMaxBytes)
+      return base::make_error(base::ErrorCode::limit, "size expression is too long");
     sum(0);
     skip_space();
     if (!failed_ && at_ < text_.size()) failed_ = true;
     if (failed_)
-      return base::make_error(base::ErrorCode::malformed,
-                              "size expression '" + std::string(text_) + "' does not parse at byte " + std::to_string(at_), at_);
+      return base::make_error(
+          base::ErrorCode::malformed,
+          "size expression '" + std::string(text_) + "' does not parse at byte " + std::to_string(at_), at_);
     return std::move(expression_);
   }
 
@@ -101,7 +103,10 @@ class SizeExpressionParser {
         return;
       }
       at_ += 2;
-      emit({Step::Op::variable, static_cast<Variable>(static_cast<int>(c == 'g' ? Variable::grid_x : Variable::block_x) + (axis - 'x')), 0});
+      emit({Step::Op::variable,
+            static_cast<Variable>(static_cast<int>(c == 'g' ? Variable::grid_x : Variable::block_x) +
+                                  (axis - 'x')),
+            0});
     } else {
       const std::int64_t value = number();
       emit({Step::Op::constant, {}, value});
@@ -114,7 +119,9 @@ class SizeExpressionParser {
   SizeExpression expression_;
 };
 
-base::Result<SizeExpression> SizeExpression::parse(std::string_view text) { return SizeExpressionParser(text).run(); }
+base::Result<SizeExpression> SizeExpression::parse(std::string_view text) {
+  return SizeExpressionParser(text).run();
+}
 
 std::optional<std::uint64_t> SizeExpression::evaluate(const Lookup& lookup) const {
   std::vector<std::int64_t> stack;
@@ -135,9 +142,15 @@ std::optional<std::uint64_t> SizeExpression::evaluate(const Lookup& lookup) cons
     std::int64_t& left = stack.back();
     bool overflow = false;
     switch (step.op) {
-      case Step::Op::add: overflow = __builtin_add_overflow(left, right, &left); break;
-      case Step::Op::subtract: overflow = __builtin_sub_overflow(left, right, &left); break;
-      case Step::Op::multiply: overflow = __builtin_mul_overflow(left, right, &left); break;
+      case Step::Op::add:
+        overflow = __builtin_add_overflow(left, right, &left);
+        break;
+      case Step::Op::subtract:
+        overflow = __builtin_sub_overflow(left, right, &left);
+        break;
+      case Step::Op::multiply:
+        overflow = __builtin_mul_overflow(left, right, &left);
+        break;
       default:
         if (right <= 0 || left < 0) return std::nullopt;
         left = left / right + (left % right != 0 ? 1 : 0);

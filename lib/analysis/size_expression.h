@@ -18,7 +18,16 @@ namespace cglint::analysis {
 
 class SizeExpression {
  public:
-  enum class Variable : std::uint8_t { parameter, element, grid_x, grid_y, grid_z, block_x, block_y, block_z };
+  enum class Variable : std::uint8_t {
+    parameter,
+    element,
+    grid_x,
+    grid_y,
+    grid_z,
+    block_x,
+    block_y,
+    block_z
+  };
   // The value of a variable (`index` for parameter and element), or nullopt if the launch does not tell.
   using Lookup = std::function<std::optional<std::int64_t>(Variable variable, std::uint32_t index)>;
 
@@ -28,10 +37,10 @@ class SizeExpression {
 
  private:
   friend class SizeExpressionParser;
-  struct Step {                       // postfix
+  struct Step {  // postfix
     enum class Op : std::uint8_t { constant, variable, add, subtract, multiply, divide } op = Op::constant;
     Variable variable = Variable::parameter;
-    std::int64_t value = 0;           // constant, or index of the variable
+    std::int64_t value = 0;  // constant, or index of the variable
   };
   std::vector<Step> steps_;
 };
