@@ -1,5 +1,7 @@
 #include "analysis/analyses.h"
 
+#include "ir/graph_builder.h"
+
 #include <algorithm>
 
 namespace cglint::analysis {
@@ -14,6 +16,7 @@ struct Analyses::State {
   std::optional<TopologicalOrder> topology;
   std::optional<Reachability> starts_after, memory_ordered_after;
   std::optional<Width> width;
+  std::optional<std::vector<ir::EdgeId>> implied_edges;
   std::optional<std::vector<ForkJoinRegion>> fork_join_regions;
   std::optional<NodeTimes> node_times;
   std::optional<CriticalPath> critical_path;
@@ -28,6 +31,20 @@ namespace {
 const ir::Graph& graph_of(const ir::Recording& recording, ir::GraphId id) {
   CGLINT_CHECK(recording.graphs.contains(id) && recording.graphs[id] != nullptr);
   return *recording.graphs[id];
+}
+
+// The graph's nodes and their kinds with all edges but `dropped` (ascending ids).
+std::unique_ptr<ir::Graph> without_edges(const ir::Graph& graph, const std::vector<ir::EdgeId>& dropped) {
+  ir::GraphBuilder builder;
+  for (const ir::NodeId node : graph.nodes()) builder.add_node(graph.kind[node], graph.name[node]);
+  std::size_t next = 0;
+  for (const ir::EdgeId edge : graph.edges()) {
+    if (next < dropped.size() && dropped[next] == edge) ++next;
+    else builder.add_edge(graph.edge_from[edge], graph.edge_to[edge]);
+  }
+  auto reduced = builder.finish();
+  CGLINT_CHECK(reduced.has_value());  // a subgraph of a verified graph
+  return std::move(*reduced);
 }
 
 // The remembered value, computed at the first call.
@@ -71,7 +88,14 @@ const Width& Analyses::width() {
   return once(state_->width, [&] { return width_of(graph(), topology()); });
 }
 const std::vector<ForkJoinRegion>& Analyses::fork_join_regions() {
-  return once(state_->fork_join_regions, [&] { return find_fork_join_regions(graph(), topology()); });
+  return once(state_->fork_join_regions, [&] {
+    const std::vector<ir::EdgeId>& implied = implied_edges();
+    if (implied.empty()) return find_fork_join_regions(graph(), topology());
+    return find_fork_join_regions(*without_edges(graph(), implied), topology());
+  });
+}
+const std::vector<ir::EdgeId>& Analyses::implied_edges() {
+  return once(state_->implied_edges, [&] { return transitively_implied_edges(graph(), topology(), starts_after()); });
 }
 const NodeTimes& Analyses::node_times() {
   return once(state_->node_times, [&] { return analysis::node_times(graph()); });

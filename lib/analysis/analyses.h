@@ -36,6 +36,9 @@ class Analyses {
   const Reachability& starts_after();          // every edge
   const Reachability& memory_ordered_after();  // edges as far as they prove completion
   const Width& width();                        // of the activity nodes, by `starts after`
+  const std::vector<ir::EdgeId>& implied_edges();  // edges beside a longer path; ids ascending
+  // Of the graph without its implied edges: a side stream that is kept over all layers gives an edge from each side
+  // block to the next, which would else hide every join but the last.
   const std::vector<ForkJoinRegion>& fork_join_regions();
   const NodeTimes& node_times();  // median duration per node over the replays
   const CriticalPath& critical_path();

@@ -91,7 +91,7 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
     const analysis::Width& width = analyses.width();
     json["width"] = width.count;
     if (!width.exact) json["width_is_upper_bound"] = true;
-    json["implied_edges"] = analysis::transitively_implied_edges(graph, analyses.topology(), analyses.starts_after()).size();
+    json["implied_edges"] = analyses.implied_edges().size();
     json["fork_join_regions"] = analyses.fork_join_regions().size();
     const analysis::CriticalPath& path = analyses.critical_path();
     json["critical_path"] = {{"nodes", path.path.size()}};

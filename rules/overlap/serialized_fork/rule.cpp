@@ -77,8 +77,7 @@ class SerializedFork final : public engine::Rule {
     const ir::Graph& graph = context.graph;
     if (graph.node_count() < 3) return;
     const analysis::TopologicalOrder& order = context.analyses.topology();
-    const std::vector<ir::EdgeId> implied_edges =
-        analysis::transitively_implied_edges(graph, order, context.analyses.starts_after());
+    const std::vector<ir::EdgeId>& implied_edges = context.analyses.implied_edges();
     std::vector<bool> implied(graph.edge_count(), false);
     for (const ir::EdgeId edge : implied_edges) implied[edge.index()] = true;
     const base::IdVector<NodeId, bool> ordered = ordered_with_all(graph, order, implied);

@@ -56,9 +56,15 @@ class StreamExplosion final : public engine::Rule {
       if (seen.size() > 1 && op.node.is_valid()) openers.push_back(op.node);  // the first one is where the graph starts
     }
     const analysis::Layers& layers = context.analyses.layers();
+    // A layer that forks runs on two streams at least; a "layer" on one stream may be one of many equal branches.
+    std::map<std::int32_t, std::set<analysis::StreamKey>> streams_in_layer;
+    for (const ir::ReplayOp& op : context.graph.ops(replay)) {
+      const std::int32_t layer = op.node.is_valid() ? layer_of(context, op.node) : -1;
+      if (layer >= 0) streams_in_layer[layer].insert({op.device, op.stream});
+    }
     std::set<std::int32_t> opening_layers;
     for (const ir::NodeId node : openers)
-      if (const std::int32_t layer = layer_of(context, node); layer >= 0) opening_layers.insert(layer);
+      if (const std::int32_t layer = layer_of(context, node); layer >= 0 && streams_in_layer[layer].size() >= 2) opening_layers.insert(layer);
     const bool grows = layers.count >= 3 && opening_layers.size() >= 3 &&
                        static_cast<double>(opening_layers.size()) >=
                            context.config.number(kInfo, "growing_layers") * static_cast<double>(layers.count);
