@@ -53,7 +53,10 @@ def run_case(cglint: str, case: pathlib.Path, update: bool) -> str | None:
 
         document = json.loads((ROOT / "docs/schema" / schema).read_text())
         validator = jsonschema.validators.validator_for(document)(document)
-        errors = sorted(validator.iter_errors(json.loads(result.stdout)), key=str)
+        try:
+            errors = sorted(validator.iter_errors(json.loads(result.stdout)), key=str)
+        except ValueError as error:
+            return f"standard output is no JSON: {error}"
         if errors:
             return f"not valid against {schema}: {errors[0].message} at {list(errors[0].absolute_path)}"
     expected = case / "expected"

@@ -136,6 +136,7 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
       std::sort(gaps.begin(), gaps.end());
       json["between_launches_us"] = {{"min", us(gaps.front())}, {"median", us(gaps[gaps.size() / 2])}, {"max", us(gaps.back())}};
     }
+    if (!graph.facts.contains(ir::Fact::edges)) return json;
     const auto& regions = analyses.fork_join_regions();
     const auto& overlaps = analyses.region_overlaps();
     std::int64_t possible = 0, reached = 0;
@@ -301,7 +302,7 @@ int run_inspect(const InspectOptions& options) {
   } else {
     for (const Json& input : inputs) append_text(text, input, 0);
   }
-  if (!write_output(options.output, text)) return kExitInternal;
+  if (!write_output(options.output, text)) return kExitUsage;
   return failed ? kExitUsage : found_nothing ? kExitNothingToCheck : kExitClean;
 }
 

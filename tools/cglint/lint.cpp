@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <optional>
+#include <span>
 #include <thread>
 
 #include "base/text.h"
@@ -79,21 +81,36 @@ int run_lint(LintOptions& options) {
     user_table = std::move(*table);
     kernels = &user_table;
   }
-  auto paths = import::expand_paths(options.files);
-  if (!paths) {
-    print_error(paths.error().to_string());
-    return kExitUsage;
+  // A name that leads nowhere is an error of its own; the other inputs are still checked.
+  std::vector<std::string> paths;
+  std::vector<std::optional<base::Error>> path_errors;
+  for (const std::string& argument : options.files) {
+    auto expanded = import::expand_paths(std::span(&argument, 1));
+    if (!expanded) {
+      paths.push_back(argument);
+      path_errors.emplace_back(std::move(expanded).error());
+      continue;
+    }
+    for (std::string& path : *expanded) {
+      paths.push_back(std::move(path));
+      path_errors.emplace_back();
+    }
   }
 
   Progress progress(!options.no_progress && !options.quiet);
-  std::vector<std::unique_ptr<engine::InputChecker>> slots(paths->size());
+  std::vector<std::unique_ptr<engine::InputChecker>> slots(paths.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    for (std::size_t i = next.fetch_add(1); i < paths->size(); i = next.fetch_add(1))
-      slots[i] = std::make_unique<engine::InputChecker>(check_file((*paths)[i], options, *kernels, progress));
+    for (std::size_t i = next.fetch_add(1); i < paths.size(); i = next.fetch_add(1))
+      if (path_errors[i]) {
+        slots[i] = std::make_unique<engine::InputChecker>(config, *kernels, paths[i]);
+        slots[i]->fail(std::move(*path_errors[i]));
+      } else {
+        slots[i] = std::make_unique<engine::InputChecker>(check_file(paths[i], options, *kernels, progress));
+      }
   };
   unsigned jobs = options.jobs != 0 ? options.jobs : std::max(1U, std::thread::hardware_concurrency());
-  jobs = static_cast<unsigned>(std::min<std::size_t>(jobs, paths->size()));
+  jobs = static_cast<unsigned>(std::min<std::size_t>(jobs, paths.size()));
   {
     std::vector<std::jthread> threads;
     for (unsigned i = 1; i < jobs; ++i) threads.emplace_back(work);
@@ -120,7 +137,7 @@ int run_lint(LintOptions& options) {
                                      STDOUT_FILENO);
     text = report::render_text(report, config, text_options);
   }
-  if (!text.empty() && !write_output(options.output, text)) return kExitInternal;
+  if (!text.empty() && !write_output(options.output, text)) return kExitUsage;
   const int code = report.exit_code(config);
   return options.exit_zero && code == kExitFindings ? kExitClean : code;
 }
