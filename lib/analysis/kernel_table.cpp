@@ -163,8 +163,7 @@ base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_
       base::Result<Pattern> pattern = Pattern::compile(kernel.pattern);
       if (!pattern)
         return table_error(file, table->source(),
-                           fmt::format("pattern '{}': {} (at byte {})", kernel.pattern,
-                                       pattern.error().message, pattern.error().offset_bytes));
+                           fmt::format("pattern '{}': {}", kernel.pattern, pattern.error().message));
       compiled->entries.push_back({std::move(*pattern), std::move(kernel)});
     }
   }

@@ -1,5 +1,5 @@
 # Debian/Ubuntu packages only; static where there is an archive.
-#   fmt (header-only), CLI11, nlohmann_json, toml++ (header-only); zlib, zstd, sqlite3, xxhash (static archives);
+#   fmt (header-only), CLI11, nlohmann_json, toml++ (header-only); zlib, zstd, sqlite3, re2, xxhash (static archives);
 #   simdjson has no archive in Debian: its shared library is copied beside the programs and found by $ORIGIN.
 find_package(Threads REQUIRED)
 
@@ -21,6 +21,8 @@ cglint_find_static(cglint_zlib zlib.h libz.a)
 cglint_find_static(cglint_zstd zstd.h libzstd.a)
 cglint_find_static(cglint_sqlite sqlite3.h libsqlite3.a)
 target_link_libraries(cglint_sqlite INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
+cglint_find_static(cglint_re2 re2/re2.h libre2.a)
+target_link_libraries(cglint_re2 INTERFACE Threads::Threads)
 cglint_find_static(cglint_xxhash xxhash.h libxxhash.a)
 find_path(CGLINT_TOML_INCLUDE toml++/toml.h REQUIRED)
 add_library(cglint_toml INTERFACE)
