@@ -586,7 +586,7 @@ TEST(KernelTable, ErrorsNameTheLine) {
   EXPECT_NE(error("format = 2").find("format 2"), std::string::npos);
   EXPECT_NE(error("format = 1\nkernel = 3").find("line 2"), std::string::npos);
   EXPECT_NE(error("format = 1\n[[kernel]]\nrole = 'norm'").find("needs 'match'"), std::string::npos);
-  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = '('").find("unmatched"), std::string::npos);
+  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = '('").find("missing )"), std::string::npos);
   EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\nrole = 'gem'").find("line 4: unknown role 'gem'"),
             std::string::npos);
   EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\nrolle = 'gemm'").find("unknown key 'rolle'"),
