@@ -431,12 +431,11 @@ class PeriodFinder {
     }
     cut.confidence = all > 0 ? matched / all : 0;
     cut.coverage = all / static_cast<double>(tokens_.size());
-    // Short patterns repeat by chance: ask for more of them.
+    // Short patterns repeat by chance: ask for more kinds of kernels and more repetitions.
     const std::size_t size = median_size(cut.pieces);
     const std::size_t kinds = distinct(cut.pieces[n / 2]);
-    const bool enough = size >= 8 && kinds >= 4   ? n >= 2
-                        : size >= 4 && kinds >= 3 ? n >= 3
-                                                  : size >= 2 && kinds >= 2 && n >= 6;
+    const bool enough = (size >= 8 && kinds >= 4 && n >= 2) || (size >= 4 && kinds >= 3 && n >= 4) ||
+                        (size >= 3 && kinds >= 3 && n >= 8);
     if (!enough || cut.confidence < kMinConfidence || cut.coverage < kMinCoverage) cut.pieces.clear();
   }
 

@@ -1,0 +1,606 @@
+#include "analysis/access_table.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "analysis/size_expression.h"
+
+namespace cglint::analysis {
+namespace {
+
+constexpr std::uint64_t kMaxRows2d =
+    64;  // rows of a pitched copy kept one by one; beyond, one bounding range
+constexpr int kMaxBodyDepth = 8;
+
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
+}
+std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max() : product;
+}
+
+std::int64_t sign_extend(std::uint64_t value, unsigned bytes) {
+  const unsigned shift = 64 - 8 * std::min(bytes, 8U);
+  return static_cast<std::int64_t>(value << shift) >> shift;
+}
+
+AccessCoverage weaker(AccessCoverage a, AccessCoverage b) {
+  return std::min(a, b);
+}
+
+AccessConflict::Strength strength_of(const Access& a, const Access& b) {
+  using Strength = AccessConflict::Strength;
+  const bool directed = a.known() && b.known();
+  if (!directed || a.extent == AccessExtent::start_only || b.extent == AccessExtent::start_only)
+    return Strength::possible;
+  return a.exact() && b.exact() ? Strength::certain : Strength::likely;
+}
+
+// The smallest allocator block around an address, by binary search over blocks sorted by base.
+class BlockIndex {
+ public:
+  explicit BlockIndex(const ir::Recording& recording) {
+    for (const ir::AllocatorBlock& block : recording.allocator_blocks)
+      if (block.size_bytes > 0) blocks_.push_back({block.base, saturating_add(block.base, block.size_bytes)});
+    std::sort(blocks_.begin(), blocks_.end());
+    blocks_.erase(std::unique(blocks_.begin(), blocks_.end()), blocks_.end());
+  }
+  // End of the innermost block that contains `address`; 0 if there is none. Blocks that a later snapshot
+  // split lie inside the earlier one: the nearest base before the address belongs to the innermost.
+  [[nodiscard]] std::uint64_t end_around(std::uint64_t address) const {
+    auto it = std::upper_bound(blocks_.begin(), blocks_.end(),
+                               std::pair(address, std::numeric_limits<std::uint64_t>::max()));
+    for (int looked = 0; it != blocks_.begin() && looked < 8; ++looked) {
+      --it;
+      if (address < it->second) {
+        std::uint64_t end = it->second;  // equal bases: the shortest that still contains the address
+        for (auto same = it; same->first == it->first; --same) {
+          if (address < same->second) end = std::min(end, same->second);
+          if (same == blocks_.begin()) break;
+        }
+        return end;
+      }
+    }
+    return 0;
+  }
+
+ private:
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> blocks_;
+};
+
+class Builder {
+ public:
+  Builder(const ir::Recording& recording, const KernelIdentities& identities)
+      : recording_(recording), identities_(identities), blocks_(recording) {}
+
+  // Appends the rows of `node` of `graph` with `as` as their node; returns the coverage.
+  AccessCoverage add_node(const ir::Graph& graph, ir::NodeId node, ir::NodeId as, std::vector<Access>& rows,
+                          int depth = 0) const {
+    if (!graph.enabled.empty() && graph.enabled[node] == 0) return AccessCoverage::complete;
+    switch (graph.kind[node]) {
+      case ir::NodeKind::kernel:
+        return add_kernel(graph, node, as, rows);
+      case ir::NodeKind::memcpy:
+        return add_memcpy(graph, node, as, rows);
+      case ir::NodeKind::memset:
+        return add_memset(graph, node, as, rows);
+      case ir::NodeKind::empty:
+      case ir::NodeKind::event_record:
+      case ir::NodeKind::event_wait:
+        return AccessCoverage::complete;
+      case ir::NodeKind::mem_alloc:
+      case ir::NodeKind::mem_free:
+        return add_allocation(graph, node, as, rows);
+      case ir::NodeKind::batch_mem_op: {
+        if (graph.side[node] >= graph.batch_mem_ops.size()) return AccessCoverage::none;
+        const ir::BatchMemOpNode& op = graph.batch_mem_ops[graph.side[node]];
+        if (op.address == 0) return AccessCoverage::none;
+        Access row;
+        row.node = as;
+        row.begin = op.address;
+        row.end = saturating_add(op.address, 8);
+        row.trust = AccessTrust::parameter;
+        row.extent = AccessExtent::bounding;
+        push(rows, row);
+        return AccessCoverage::partial;
+      }
+      case ir::NodeKind::child_graph:
+        if (graph.side[node] >= graph.child_graphs.size()) return AccessCoverage::none;
+        return add_body(graph.child_graphs[graph.side[node]].body, as, rows, depth);
+      case ir::NodeKind::conditional: {
+        if (graph.side[node] >= graph.conditionals.size()) return AccessCoverage::none;
+        const ir::Range bodies = graph.conditionals[graph.side[node]].bodies;
+        AccessCoverage coverage = bodies.count == 0 ? AccessCoverage::none : AccessCoverage::complete;
+        const std::size_t first = rows.size();
+        for (std::uint32_t i = 0; i < bodies.count; ++i)
+          coverage = weaker(coverage, add_body(graph.bodies[bodies.first + i], as, rows, depth));
+        for (std::size_t i = first; i < rows.size(); ++i) rows[i].writes_all = false;  // the body may not run
+        return coverage;
+      }
+      default:
+        return AccessCoverage::none;
+    }
+  }
+
+ private:
+  static void push(std::vector<Access>& rows, const Access& row) {
+    if (row.begin < row.end) rows.push_back(row);
+  }
+
+  AccessCoverage add_body(ir::GraphId body, ir::NodeId as, std::vector<Access>& rows, int depth) const {
+    if (depth >= kMaxBodyDepth || !recording_.graphs.contains(body) || recording_.graphs[body] == nullptr)
+      return AccessCoverage::none;
+    const ir::Graph& graph = *recording_.graphs[body];
+    AccessCoverage coverage = AccessCoverage::complete;
+    for (const ir::NodeId node : graph.nodes())
+      coverage = weaker(coverage, add_node(graph, node, as, rows, depth + 1));
+    return coverage;
+  }
+
+  // A pitched range: `count` rows of `width` bytes.
+  static void add_rows(std::vector<Access>& rows, Access row, std::uint64_t base, std::uint64_t width,
+                       std::uint64_t count, std::uint64_t pitch, bool rows_are_exact) {
+    if (width == 0 || count == 0) return;
+    row.begin = base;
+    if (count == 1 || pitch == width) {
+      row.end = saturating_add(base, saturating_multiply(width, count));
+      row.extent = rows_are_exact ? AccessExtent::exact : AccessExtent::bounding;
+      push(rows, row);
+    } else if (pitch < width) {  // unknown pitch
+      row.end = saturating_add(base, 1);
+      row.extent = AccessExtent::start_only;
+      push(rows, row);
+    } else if (count <= kMaxRows2d && rows_are_exact) {
+      row.extent = AccessExtent::exact;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        row.begin = saturating_add(base, saturating_multiply(i, pitch));
+        row.end = saturating_add(row.begin, width);
+        push(rows, row);
+      }
+    } else {
+      row.end = saturating_add(saturating_add(base, saturating_multiply(count - 1, pitch)), width);
+      row.extent = AccessExtent::bounding;
+      push(rows, row);
+    }
+  }
+
+  AccessCoverage add_memcpy(const ir::Graph& graph, ir::NodeId node, ir::NodeId as,
+                            std::vector<Access>& rows) const {
+    const ir::MemcpyNode* copy = graph.memcpy(node);
+    if (copy == nullptr || !graph.facts.contains(ir::Fact::copy_params)) return AccessCoverage::none;
+    Access row;
+    row.node = as;
+    row.trust = AccessTrust::parameter;
+    // The pitch between slices of a 3D copy is not recorded: a bound that assumes none.
+    const bool exact = copy->depth <= 1;
+    const std::uint64_t count = saturating_multiply(copy->height, std::max<std::uint64_t>(copy->depth, 1));
+    AccessCoverage coverage = AccessCoverage::complete;
+    const auto side = [&](std::uint64_t base, std::uint64_t pitch, ir::MemoryKind kind,
+                          ir::AllocationId allocation, AccessMode mode) {
+      if (base == 0 || kind == ir::MemoryKind::array) {
+        coverage = AccessCoverage::partial;  // an array, or unknown
+        return;
+      }
+      row.mode = mode;
+      row.writes_all = mode == AccessMode::write;
+      row.allocation = allocation;
+      add_rows(rows, row, base, copy->width_bytes, count, pitch, exact);
+    };
+    side(copy->src, copy->src_pitch_bytes, copy->src_kind, copy->src_allocation, AccessMode::read);
+    side(copy->dst, copy->dst_pitch_bytes, copy->dst_kind, copy->dst_allocation, AccessMode::write);
+    return coverage;
+  }
+
+  AccessCoverage add_memset(const ir::Graph& graph, ir::NodeId node, ir::NodeId as,
+                            std::vector<Access>& rows) const {
+    const ir::MemsetNode* set = graph.memset(node);
+    if (set == nullptr || set->dst == 0 || !graph.facts.contains(ir::Fact::copy_params))
+      return AccessCoverage::none;
+    Access row;
+    row.node = as;
+    row.trust = AccessTrust::parameter;
+    row.mode = AccessMode::write;
+    row.writes_all = true;
+    row.allocation = set->dst_allocation;
+    add_rows(rows, row, set->dst, saturating_multiply(set->width, set->element_bytes), set->height,
+             set->pitch_bytes, true);
+    return AccessCoverage::complete;
+  }
+
+  // Allocation and release count as writes: what was there is gone.
+  AccessCoverage add_allocation(const ir::Graph& graph, ir::NodeId node, ir::NodeId as,
+                                std::vector<Access>& rows) const {
+    if (graph.side[node] >= graph.allocs.size()) return AccessCoverage::none;
+    const ir::AllocNode& alloc = graph.allocs[graph.side[node]];
+    std::uint64_t bytes = alloc.bytes;
+    if (bytes == 0 && recording_.allocations.contains(alloc.allocation))
+      bytes = recording_.allocations[alloc.allocation].size_bytes;
+    if (alloc.address == 0) return AccessCoverage::none;
+    Access row;
+    row.node = as;
+    row.begin = alloc.address;
+    row.end = saturating_add(alloc.address, bytes == 0 ? 1 : bytes);
+    row.mode = AccessMode::write;
+    row.trust = AccessTrust::parameter;
+    row.extent = bytes == 0 ? AccessExtent::start_only : AccessExtent::exact;
+    row.allocation = alloc.allocation;
+    push(rows, row);
+    return bytes == 0 ? AccessCoverage::partial : AccessCoverage::complete;
+  }
+
+  AccessCoverage add_kernel(const ir::Graph& graph, ir::NodeId node, ir::NodeId as,
+                            std::vector<Access>& rows) const {
+    const ir::KernelNode* kernel = graph.kernel(node);
+    if (kernel == nullptr || !graph.facts.contains(ir::Fact::kernel_params)) return AccessCoverage::none;
+    const std::span<const ir::ParamWord> words = graph.params_of(*kernel);
+    static const KernelIdentity kUnnamed;
+    const KernelIdentity& identity =
+        kernel->function.is_valid() ? identities_.of(kernel->function) : kUnnamed;
+    const std::vector<ir::Function::Param>* recorded = nullptr;
+    if (recording_.functions.contains(kernel->function))
+      recorded = &recording_.functions[kernel->function].params;
+    if (words.empty()) {
+      const bool takes_none = identity.params_known && identity.params.empty();
+      return takes_none ? AccessCoverage::complete : AccessCoverage::none;
+    }
+    AccessCoverage coverage = AccessCoverage::complete;
+    for (const ir::ParamWord& word : words) {
+      if (word.size_bytes != 8 || word.type == ir::ParamWord::Type::scalar) continue;
+      const KernelIdentity::Param* param = nullptr;
+      if (identity.params_known) {
+        if (word.slot < identity.params.size()) {
+          param = &identity.params[word.slot];
+        } else {
+          coverage = AccessCoverage::partial;  // the signature is another one
+        }
+      }
+      if (param != nullptr && param->is_scalar) continue;
+      ir::ParamWord::Type type = word.type;
+      if (type == ir::ParamWord::Type::unknown && recorded != nullptr && word.offset_bytes == 0 &&
+          word.slot < recorded->size())
+        type = (*recorded)[word.slot].type;
+      if (type == ir::ParamWord::Type::scalar) continue;
+      const bool has_allocation = recording_.allocations.contains(word.allocation);
+      const bool typed_pointer = type == ir::ParamWord::Type::pointer ||
+                                 type == ir::ParamWord::Type::const_pointer ||
+                                 (param != nullptr && param->is_pointer);
+      if (!typed_pointer && !has_allocation) {
+        // Part of a struct, or of no known type. Where allocations are known, a word outside all of them is
+        // no pointer.
+        if (!graph.facts.contains(ir::Fact::allocations) && word.value != 0)
+          coverage = AccessCoverage::partial;
+        continue;
+      }
+      if (word.value == 0) continue;  // null
+      if (param != nullptr && param->points_to_pointer) coverage = AccessCoverage::partial;
+      coverage = weaker(coverage, add_pointer(graph, *kernel, identity, param, type, word, as, rows));
+    }
+    return coverage;
+  }
+
+  AccessCoverage add_pointer(const ir::Graph& graph, const ir::KernelNode& kernel,
+                             const KernelIdentity& identity, const KernelIdentity::Param* param,
+                             ir::ParamWord::Type type, const ir::ParamWord& word, ir::NodeId as,
+                             std::vector<Access>& rows) const {
+    const bool is_const =
+        (param != nullptr && param->points_to_const) || type == ir::ParamWord::Type::const_pointer;
+    Access row;
+    row.node = as;
+    row.slot = word.slot;
+    row.offset_bytes = word.offset_bytes;
+    row.allocation = word.allocation;
+    row.begin = word.value;
+    if (is_const) {
+      row.mode = AccessMode::read;
+      row.trust = AccessTrust::signature;
+    }
+    const KnownAccess* known = find_known(identity, word, param != nullptr && param->is_pointer && !is_const);
+    if (known != nullptr) {
+      if (known->mode == AccessMode::none) return AccessCoverage::complete;
+      row.mode = known->mode;
+      row.trust = AccessTrust::table;
+      row.writes_all = known->writes_all;
+    }
+    row.extent = AccessExtent::start_only;
+    row.end = saturating_add(word.value, 1);
+    if (recording_.allocations.contains(word.allocation)) {
+      const ir::Allocation& allocation = recording_.allocations[word.allocation];
+      const std::uint64_t end = saturating_add(allocation.base, allocation.size_bytes);
+      if (word.value >= allocation.base && word.value < end) {
+        row.end = end;
+        row.extent = AccessExtent::bounding;
+      }
+    }
+    if (const std::uint64_t block_end = blocks_.end_around(word.value);
+        block_end != 0 && (row.extent == AccessExtent::start_only || block_end < row.end)) {
+      row.end = block_end;
+      row.extent = AccessExtent::bounding;
+    }
+    if (known != nullptr && !known->bytes.empty())
+      if (const std::optional<std::uint64_t> bytes = evaluate(known->bytes, graph, kernel, identity)) {
+        if (*bytes == 0) return AccessCoverage::complete;
+        const std::uint64_t end = saturating_add(word.value, *bytes);
+        // A size that leaves the allocation is not this launch's: the table is for another version of the
+        // kernel.
+        if (row.extent == AccessExtent::start_only || end <= row.end) {
+          row.end = end;
+          row.extent = AccessExtent::exact;
+        }
+      }
+    rows.push_back(row);
+    return row.known() ? AccessCoverage::complete : AccessCoverage::partial;
+  }
+
+  static const KnownAccess* find_known(const KernelIdentity& identity, const ir::ParamWord& word,
+                                       bool is_mutable_pointer) {
+    if (identity.known == nullptr) return nullptr;
+    const KnownAccess* whole = nullptr;
+    const KnownAccess* any_mutable = nullptr;
+    for (const KnownAccess& access : identity.known->accesses) {
+      if (access.slot == KnownAccess::kEveryMutable) {
+        if (is_mutable_pointer) any_mutable = &access;
+      } else if (access.slot == word.slot) {
+        if (access.offset_bytes == word.offset_bytes) return &access;
+        if (access.offset_bytes == KnownAccess::kWholeSlot) whole = &access;
+      }
+    }
+    return whole != nullptr ? whole : any_mutable;
+  }
+
+  static std::optional<std::uint64_t> evaluate(const std::string& text, const ir::Graph& graph,
+                                               const ir::KernelNode& kernel, const KernelIdentity& identity) {
+    const base::Result<SizeExpression> expression = SizeExpression::parse(text);
+    CGLINT_CHECK(expression.has_value());  // the table was checked when it was read
+    using Variable = SizeExpression::Variable;
+    return expression->evaluate([&](Variable variable, std::uint32_t index) -> std::optional<std::int64_t> {
+      switch (variable) {
+        case Variable::parameter:
+          for (const ir::ParamWord& word : graph.params_of(kernel))
+            if (word.slot == index && word.offset_bytes == 0) return sign_extend(word.value, word.size_bytes);
+          return std::nullopt;
+        case Variable::element:
+          if (index >= identity.params.size() || identity.params[index].element_bytes == 0)
+            return std::nullopt;
+          return identity.params[index].element_bytes;
+        case Variable::grid_x:
+          return kernel.grid.x;
+        case Variable::grid_y:
+          return kernel.grid.y;
+        case Variable::grid_z:
+          return kernel.grid.z;
+        case Variable::block_x:
+          return kernel.block.x;
+        case Variable::block_y:
+          return kernel.block.y;
+        case Variable::block_z:
+          return kernel.block.z;
+      }
+      return std::nullopt;
+    });
+  }
+
+  const ir::Recording& recording_;
+  const KernelIdentities& identities_;
+  BlockIndex blocks_;
+};
+
+// What an isolated run saw replaces what was only inferred. Recorders that look for changed bytes see writes
+// alone: reads then stay as inferred, and what was not written can at most be read.
+void apply_measured(std::vector<Access>& rows, std::span<const ir::MeasuredAccess> measured,
+                    ir::NodeId node) {
+  const bool saw_reads =
+      std::any_of(measured.begin(), measured.end(), [](const ir::MeasuredAccess& m) { return m.reads; });
+  std::vector<Access> kept;
+  for (Access& row : rows) {
+    const bool strong =
+        row.trust == AccessTrust::parameter || (row.trust == AccessTrust::table && row.exact());
+    if (strong || (row.mode == AccessMode::read && !saw_reads)) {
+      kept.push_back(row);
+    } else if (!saw_reads && row.may_read()) {
+      row.mode = AccessMode::read;
+      row.trust = AccessTrust::measured;
+      row.writes_all = false;
+      kept.push_back(row);
+    }
+  }
+  for (const ir::MeasuredAccess& m : measured) {
+    if (m.begin >= m.end || (!m.reads && !m.writes)) continue;
+    Access row;
+    row.node = node;
+    row.begin = m.begin;
+    row.end = m.end;
+    row.mode = m.reads && m.writes ? AccessMode::read_write : m.writes ? AccessMode::write : AccessMode::read;
+    row.trust = AccessTrust::measured;
+    row.extent = AccessExtent::exact;
+    kept.push_back(row);
+  }
+  rows = std::move(kept);
+}
+
+}  // namespace
+
+std::string_view access_trust_name(AccessTrust trust) {
+  switch (trust) {
+    case AccessTrust::pointer:
+      return "pointer";
+    case AccessTrust::signature:
+      return "signature";
+    case AccessTrust::table:
+      return "table";
+    case AccessTrust::measured:
+      return "measured";
+    case AccessTrust::parameter:
+      return "parameter";
+  }
+  return "pointer";
+}
+
+AccessTable build_access_table(const ir::Recording& recording, const ir::Graph& graph,
+                               const KernelIdentities& identities) {
+  AccessTable table;
+  const Builder builder(recording, identities);
+  std::vector<ir::MeasuredAccess> measured(graph.measured_accesses);
+  std::stable_sort(measured.begin(), measured.end(),
+                   [](const ir::MeasuredAccess& a, const ir::MeasuredAccess& b) { return a.node < b.node; });
+  table.coverage_.assign(graph.node_count(), AccessCoverage::none);
+  table.first_.reserve(graph.node_count() + 1);
+  auto next = measured.begin();
+  std::vector<Access> rows;
+  for (const ir::NodeId node : graph.nodes()) {
+    rows.clear();
+    table.coverage_[node] = builder.add_node(graph, node, node, rows);
+    const auto first = next;
+    while (next != measured.end() && next->node == node) ++next;
+    const bool enabled = graph.enabled.empty() || graph.enabled[node] != 0;
+    if (next != first && enabled) {
+      apply_measured(rows, std::span(first, next), node);
+      if (graph.kind[node] == ir::NodeKind::kernel) table.coverage_[node] = AccessCoverage::complete;
+    }
+    std::sort(rows.begin(), rows.end(), [](const Access& a, const Access& b) {
+      return std::tie(a.begin, a.end, a.slot, a.offset_bytes, a.mode) <
+             std::tie(b.begin, b.end, b.slot, b.offset_bytes, b.mode);
+    });
+    table.rows_.insert(table.rows_.end(), rows.begin(), rows.end());
+    table.first_.push_back(static_cast<std::uint32_t>(table.rows_.size()));
+  }
+  table.build_index();
+  return table;
+}
+
+void AccessTable::build_index() {
+  by_begin_.resize(rows_.size());
+  for (std::size_t i = 0; i < rows_.size(); ++i) by_begin_[i] = static_cast<std::uint32_t>(i);
+  std::sort(by_begin_.begin(), by_begin_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::tie(rows_[a].begin, a) < std::tie(rows_[b].begin, b);
+  });
+  // The sorted array as a balanced tree: the root of [low, high) is its middle. Filled bottom-up.
+  max_end_.assign(rows_.size(), 0);
+  struct Frame {
+    std::size_t low, high;
+    bool children_done;
+  };
+  std::vector<Frame> stack{{0, rows_.size(), false}};
+  while (!stack.empty()) {
+    const Frame frame = stack.back();
+    stack.pop_back();
+    if (frame.low >= frame.high) continue;
+    const std::size_t middle = (frame.low + frame.high) / 2;
+    if (!frame.children_done) {
+      stack.push_back({frame.low, frame.high, true});
+      stack.push_back({frame.low, middle, false});
+      stack.push_back({middle + 1, frame.high, false});
+      continue;
+    }
+    std::uint64_t end = rows_[by_begin_[middle]].end;
+    if (frame.low < middle) end = std::max(end, max_end_[(frame.low + middle) / 2]);
+    if (middle + 1 < frame.high) end = std::max(end, max_end_[(middle + 1 + frame.high) / 2]);
+    max_end_[middle] = end;
+  }
+}
+
+template <typename Visit>
+void AccessTable::visit_touching(std::uint64_t begin, std::uint64_t end, Visit visit) const {
+  if (begin >= end) return;
+  std::vector<std::pair<std::size_t, std::size_t>> stack{{0, rows_.size()}};
+  while (!stack.empty()) {
+    const auto [low, high] = stack.back();
+    stack.pop_back();
+    if (low >= high) continue;
+    const std::size_t middle = (low + high) / 2;
+    if (max_end_[middle] <= begin) continue;  // nothing below reaches the range
+    const Access& row = rows_[by_begin_[middle]];
+    if (row.begin < end) {
+      if (row.end > begin) visit(by_begin_[middle]);
+      stack.push_back({middle + 1, high});
+    }
+    stack.push_back({low, middle});
+  }
+}
+
+std::vector<const Access*> AccessTable::touching(std::uint64_t begin, std::uint64_t end) const {
+  std::vector<std::uint32_t> found;
+  visit_touching(begin, end, [&](std::uint32_t row) { found.push_back(row); });
+  std::sort(found.begin(), found.end());
+  std::vector<const Access*> result;
+  result.reserve(found.size());
+  for (const std::uint32_t row : found) result.push_back(&rows_[row]);
+  return result;
+}
+
+std::vector<ir::NodeId> AccessTable::nodes_where(std::uint64_t begin, std::uint64_t end, bool writes,
+                                                 bool known_only) const {
+  std::vector<ir::NodeId> nodes;
+  visit_touching(begin, end, [&](std::uint32_t index) {
+    const Access& row = rows_[index];
+    if ((writes ? row.may_write() : row.may_read()) && (row.known() || !known_only))
+      nodes.push_back(row.node);
+  });
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
+std::vector<ir::NodeId> AccessTable::writers(std::uint64_t begin, std::uint64_t end, bool known_only) const {
+  return nodes_where(begin, end, true, known_only);
+}
+std::vector<ir::NodeId> AccessTable::readers(std::uint64_t begin, std::uint64_t end, bool known_only) const {
+  return nodes_where(begin, end, false, known_only);
+}
+
+std::vector<AccessConflict> AccessTable::conflicts(ir::NodeId a, ir::NodeId b) const {
+  std::vector<AccessConflict> result;
+  if (a == b) return result;
+  const std::span<const Access> left = of(a), right = of(b);
+  for (const Access& row : left)
+    for (const Access& other : right) {
+      if (other.begin >= row.end) break;  // rows are sorted by begin
+      if (other.end <= row.begin || (!row.may_write() && !other.may_write())) continue;
+      result.push_back({strength_of(row, other), &row, &other, std::max(row.begin, other.begin),
+                        std::min(row.end, other.end)});
+    }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const AccessConflict& x, const AccessConflict& y) { return x.strength > y.strength; });
+  return result;
+}
+
+bool AccessTable::conflict(ir::NodeId a, ir::NodeId b) const {
+  if (a == b) return false;
+  for (const Access& row : of(a))
+    for (const Access& other : of(b)) {
+      if (other.begin >= row.end) break;
+      if (other.end > row.begin && (row.may_write() || other.may_write())) return true;
+    }
+  return false;
+}
+
+bool AccessTable::for_each_conflict(const std::function<bool(const AccessConflict&)>& visit) const {
+  const std::size_t n = by_begin_.size();
+  // next_writer[i]: the first position at or after i whose row may write.
+  std::vector<std::uint32_t> next_writer(n + 1, static_cast<std::uint32_t>(n));
+  for (std::size_t i = n; i-- > 0;)
+    next_writer[i] = rows_[by_begin_[i]].may_write() ? static_cast<std::uint32_t>(i) : next_writer[i + 1];
+  for (std::size_t i = 0; i < n; ++i) {
+    const Access& row = rows_[by_begin_[i]];
+    const bool writes = row.may_write();
+    for (std::size_t j = writes ? i + 1 : next_writer[i + 1]; j < n;
+         j = writes ? j + 1 : next_writer[j + 1]) {
+      const Access& other = rows_[by_begin_[j]];
+      if (other.begin >= row.end) break;
+      if (other.node == row.node) continue;
+      const bool in_order = row.node < other.node;
+      const AccessConflict found{strength_of(row, other), in_order ? &row : &other, in_order ? &other : &row,
+                                 other.begin, std::min(row.end, other.end)};
+      if (!visit(found)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace cglint::analysis
