@@ -20,6 +20,7 @@ struct Analyses::State {
   std::optional<std::vector<ForkJoinRegion>> fork_join_regions;
   std::optional<NodeTimes> node_times;
   std::optional<CriticalPath> critical_path;
+  std::optional<AccessTable> access_table;
   std::optional<Layers> layers;
   std::optional<ReplayStreams> replay_streams;
   std::optional<PredictedStreams> predicted_streams;
@@ -106,6 +107,9 @@ const CriticalPath& Analyses::critical_path() {
 }
 const Layers& Analyses::layers() {
   return once(state_->layers, [&] { return detect_layers(recording(), graph(), identities()); });
+}
+const AccessTable& Analyses::access_table() {
+  return once(state_->access_table, [&] { return build_access_table(recording(), graph(), identities()); });
 }
 const ReplayStreams& Analyses::replay_streams() {
   return once(state_->replay_streams, [&] { return analysis::replay_streams(graph()); });

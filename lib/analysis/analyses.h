@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "analysis/access_table.h"
 #include "analysis/critical_path.h"
 #include "analysis/fork_join.h"
 #include "analysis/kernel_identity.h"
@@ -43,6 +44,7 @@ class Analyses {
   const NodeTimes& node_times();  // median duration per node over the replays
   const CriticalPath& critical_path();
   const Layers& layers();
+  const AccessTable& access_table();            // node x byte range x direction x trust
   const ReplayStreams& replay_streams();                // measured
   const PredictedStreams& predicted_streams();          // from the graph alone
   const std::vector<RegionOverlap>& region_overlaps();  // one per fork/join region
