@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(1024)
       for (int j = 0; j < 8; ++j) sum_of_squares += values[i][j] * values[i][j];
     }
   }
-  const float mean = block_sum(sum_of_squares, scratch) / static_cast<float>(hidden);
+  const float mean = block_sum_once(sum_of_squares, scratch) / static_cast<float>(hidden);
   const float scale = rsqrtf(mean + epsilon);
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {

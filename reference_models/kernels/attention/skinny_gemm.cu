@@ -7,15 +7,21 @@
 namespace cglint::kernels {
 namespace {
 
-constexpr int kTileN = 16;   // weight rows per block
-constexpr int kChunkK = 32;  // k values one warp step covers: 16 bytes per lane, 4 lanes a row
-constexpr int kUnroll = 4;   // chunks in flight per warp
-constexpr int kMaxWarps = 16;
+constexpr int kTileN = 16;        // weight rows per block
+constexpr int kChunks = 4;        // loads of 32 k values (16 bytes a lane, 4 lanes a row) in a unit
+constexpr int kUnitK = 128;       // k values a warp takes at a time
+constexpr int kGroupTokens = 16;  // tokens per block at most; more are spread over the grid
+constexpr int max_warps(int token_tiles) {
+  return token_tiles == 1 ? 16 : 8;
+}
 
+// Kept where it is written, between the weight loads of a unit and their use.
 __device__ __forceinline__ uint4 load_words(const bf16* pointer) {
-  const Bf16x8 packed = load8(pointer);
   uint4 words;
-  memcpy(&words, &packed, sizeof words);
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(pointer)
+               : "memory");
   return words;
 }
 __device__ __forceinline__ uint4 load_words_streaming(const bf16* pointer) {
@@ -27,13 +33,15 @@ __device__ __forceinline__ uint4 load_words_streaming(const bf16* pointer) {
 
 // Weights go from global memory straight into mma operands: the sum over k may run in any order as long as
 // both operands agree, so lane t of a quad takes k values 8t..8t+7 of a 32-wide chunk (one 16-byte load) and
-// feeds them to two instructions. Rows of the tile are the weight's n, columns are tokens.
+// feeds them to two instructions. Rows of the tile are the weight's n, columns are tokens. Units of k go
+// round the warps of all blocks that share the tile; a warp loads its next unit before it multiplies this
+// one.
 template <int kTokenTiles>
-__global__ void __launch_bounds__(kMaxWarps * 32)
+__global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
     skinny_gemm_kernel(const bf16* x, int64_t x_token_stride, int64_t x_batch_stride, const bf16* weight,
                        int64_t weight_batch_stride, bf16* out, int64_t out_token_stride,
-                       int64_t out_batch_stride, const bf16* residual, int tokens, int k, float* partials,
-                       unsigned* arrivals) {
+                       int64_t out_batch_stride, const bf16* residual, int all_tokens, int token_groups,
+                       int k, float* partials, unsigned* arrivals) {
   extern __shared__ float reduce[];  // [warps][kTokenTiles * 8][kTileN]
   constexpr int kTileValues = kTokenTiles * 8 * kTileN;
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -42,13 +50,13 @@ __global__ void __launch_bounds__(kMaxWarps * 32)
   const int g = lane >> 2;
   const int t = lane & 3;
   const int first_n = static_cast<int>(blockIdx.x) * kTileN;
-  const int64_t batch = blockIdx.z;
+  const int64_t batch = static_cast<int>(blockIdx.z) / token_groups;
+  const int first_token = static_cast<int>(blockIdx.z) % token_groups * kGroupTokens;
+  const int tokens = min(all_tokens - first_token, kTokenTiles * 8);
 
-  const int chunks = k / kChunkK;
-  const int workers = warps * static_cast<int>(gridDim.y);
-  const int worker = static_cast<int>(blockIdx.y) * warps + warp;
-  const int begin = static_cast<int>(static_cast<int64_t>(chunks) * worker / workers);
-  const int end = static_cast<int>(static_cast<int64_t>(chunks) * (worker + 1) / workers);
+  const int units = k / kUnitK;
+  const int stride = warps * static_cast<int>(gridDim.y);
+  int unit = static_cast<int>(blockIdx.y) * warps + warp;
 
   const bf16* row_low = weight + batch * weight_batch_stride + static_cast<int64_t>(first_n + g) * k + t * 8;
   const bf16* row_high = row_low + static_cast<int64_t>(8) * k;
@@ -57,43 +65,67 @@ __global__ void __launch_bounds__(kMaxWarps * 32)
 #pragma unroll
   for (int m = 0; m < kTokenTiles; ++m) {
     has_token[m] = m * 8 + g < tokens;
-    x_row[m] = x + batch * x_batch_stride + (has_token[m] ? m * 8 + g : 0) * x_token_stride + t * 8;
+    x_row[m] =
+        x + batch * x_batch_stride + (first_token + (has_token[m] ? m * 8 + g : 0)) * x_token_stride + t * 8;
   }
 
+  uint4 low[2][kChunks];
+  uint4 high[2][kChunks];
+  uint4 token[2][kTokenTiles][kChunks];
   float sum[kTokenTiles][4] = {};
-  uint4 low[kUnroll];
-  uint4 high[kUnroll];
-  const auto load_weights = [&](int chunk) {
+  const auto load_weights = [&](int slot, int from) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const bool inside = chunk + u < end;
-      low[u] = inside ? load_words_streaming(row_low + (chunk + u) * kChunkK) : make_uint4(0, 0, 0, 0);
-      high[u] = inside ? load_words_streaming(row_high + (chunk + u) * kChunkK) : make_uint4(0, 0, 0, 0);
+    for (int c = 0; c < kChunks; ++c) {
+      low[slot][c] = load_words_streaming(row_low + from * kUnitK + c * 32);
+      high[slot][c] = load_words_streaming(row_high + from * kUnitK + c * 32);
     }
   };
-  load_weights(begin);
-  pdl_wait();
-  pdl_trigger();
-  for (int chunk = begin; chunk < end; chunk += kUnroll) {
-    uint4 a_low[kUnroll];
-    uint4 a_high[kUnroll];
+  const auto load_tokens = [&](int slot, int from) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      a_low[u] = low[u];
-      a_high[u] = high[u];
+    for (int m = 0; m < kTokenTiles; ++m) {
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        token[slot][m][c] =
+            has_token[m] ? load_words(x_row[m] + from * kUnitK + c * 32) : make_uint4(0, 0, 0, 0);
+      }
     }
-    if (chunk + kUnroll < end) load_weights(chunk + kUnroll);
+  };
+  const auto multiply = [&](int slot) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const uint32_t first[4] = {a_low[u].x, a_high[u].x, a_low[u].y, a_high[u].y};
-      const uint32_t second[4] = {a_low[u].z, a_high[u].z, a_low[u].w, a_high[u].w};
+    for (int c = 0; c < kChunks; ++c) {
+      const uint32_t first[4] = {low[slot][c].x, high[slot][c].x, low[slot][c].y, high[slot][c].y};
+      const uint32_t second[4] = {low[slot][c].z, high[slot][c].z, low[slot][c].w, high[slot][c].w};
 #pragma unroll
       for (int m = 0; m < kTokenTiles; ++m) {
-        uint4 b = make_uint4(0, 0, 0, 0);
-        if (has_token[m] && chunk + u < end) b = load_words(x_row[m] + (chunk + u) * kChunkK);
-        mma_16816(sum[m], first, b.x, b.y);
-        mma_16816(sum[m], second, b.z, b.w);
+        mma_16816(sum[m], first, token[slot][m][c].x, token[slot][m][c].y);
+        mma_16816(sum[m], second, token[slot][m][c].z, token[slot][m][c].w);
       }
+    }
+  };
+
+  const bool any = unit < units;
+  if (any) load_weights(0, unit);
+  pdl_wait();
+  pdl_trigger();
+  if (any) {
+    load_tokens(0, unit);
+    while (true) {
+      if (unit + stride >= units) {
+        multiply(0);
+        break;
+      }
+      load_weights(1, unit + stride);
+      load_tokens(1, unit + stride);
+      multiply(0);
+      unit += stride;
+      if (unit + stride >= units) {
+        multiply(1);
+        break;
+      }
+      load_weights(0, unit + stride);
+      load_tokens(0, unit + stride);
+      multiply(1);
+      unit += stride;
     }
   }
 
@@ -136,7 +168,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32)
       for (int w = 0; w < warps; ++w) total += reduce[w * kTileValues + i];
     }
     const int64_t position =
-        batch * out_batch_stride + (i / kTileN) * out_token_stride + first_n + i % kTileN;
+        batch * out_batch_stride + (first_token + i / kTileN) * out_token_stride + first_n + i % kTileN;
     if (residual != nullptr) total += __bfloat162float(residual[position]);
     out[position] = __float2bfloat16_rn(total);
   }
@@ -152,14 +184,16 @@ template <int kTokenTiles>
 __global__ void __launch_bounds__(kKnThreads)
     skinny_gemm_kn_kernel(const bf16* x, int64_t x_token_stride, int64_t x_batch_stride, const bf16* weight,
                           int64_t weight_batch_stride, bf16* out, int64_t out_token_stride,
-                          int64_t out_batch_stride, int tokens, int n, int k) {
+                          int64_t out_batch_stride, int all_tokens, int token_groups, int n, int k) {
   extern __shared__ __align__(16) unsigned char tile[];  // [k][kKnRowBytes], later reused to reduce
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   const int g = lane >> 2;
   const int t = lane & 3;
   const int first_n = static_cast<int>(blockIdx.x) * kKnTileN;
-  const int64_t batch = blockIdx.z;
+  const int64_t batch = static_cast<int>(blockIdx.z) / token_groups;
+  const int first_token = static_cast<int>(blockIdx.z) % token_groups * kGroupTokens;
+  const int tokens = min(all_tokens - first_token, kTokenTiles * 8);
   const bf16* source = weight + batch * weight_batch_stride + first_n;
   const uint32_t tile_address = shared_address(tile);
   for (int i = static_cast<int>(threadIdx.x); i < k * 4; i += kKnThreads) {
@@ -179,7 +213,8 @@ __global__ void __launch_bounds__(kKnThreads)
 #pragma unroll
   for (int m = 0; m < kTokenTiles; ++m) {
     has_token[m] = m * 8 + g < tokens;
-    x_row[m] = x + batch * x_batch_stride + (has_token[m] ? m * 8 + g : 0) * x_token_stride + 2 * t;
+    x_row[m] =
+        x + batch * x_batch_stride + (first_token + (has_token[m] ? m * 8 + g : 0)) * x_token_stride + 2 * t;
   }
   const int matrix_row = (lane >> 4) * 8 + (lane & 7);
   const int matrix_column = columns + ((lane >> 3) & 1) * 8;
@@ -216,15 +251,17 @@ __global__ void __launch_bounds__(kKnThreads)
   for (int i = static_cast<int>(threadIdx.x); i < tokens * kKnTileN / 2; i += kKnThreads) {
     const float low = reduce[2 * i] + reduce[kTileValues + 2 * i];
     const float high = reduce[2 * i + 1] + reduce[kTileValues + 2 * i + 1];
-    const int64_t position =
-        batch * out_batch_stride + (2 * i / kKnTileN) * out_token_stride + first_n + 2 * i % kKnTileN;
+    const int64_t position = batch * out_batch_stride + (first_token + 2 * i / kKnTileN) * out_token_stride +
+                             first_n + 2 * i % kKnTileN;
     *reinterpret_cast<uint32_t*>(out + position) = pack_bf16(low, high);
   }
 }
 
-// Token tiles compiled for: 1, 2, 4 and 8.
 int token_tiles_for(int tokens) {
-  return tokens <= 8 ? 1 : tokens <= 16 ? 2 : tokens <= 32 ? 4 : 8;
+  return tokens <= 8 ? 1 : 2;
+}
+int token_groups_for(int tokens) {
+  return (tokens + kGroupTokens - 1) / kGroupTokens;
 }
 
 bool is_valid(const SkinnyGemm& gemm) {
@@ -233,59 +270,69 @@ bool is_valid(const SkinnyGemm& gemm) {
          gemm.out_batch_stride % 8 == 0 && gemm.weight_batch_stride % 8 == 0;
 }
 
-size_t partial_values(const SkinnyGemm& gemm) {
-  return static_cast<size_t>(gemm.n / kTileN) * static_cast<size_t>(gemm.batch) *
-         static_cast<size_t>(gemm.split_k) * static_cast<size_t>(token_tiles_for(gemm.tokens) * 8 * kTileN);
+// Output tiles of one launch.
+int tiles_of(int tokens, int n, int batch) {
+  return n / kTileN * batch * token_groups_for(tokens);
 }
 
-int warps_for(int chunks_per_block, int token_tiles) {
-  const int most = token_tiles >= 8 ? 8 : kMaxWarps;
-  const int wanted = (chunks_per_block + kUnroll - 1) / kUnroll;
-  return wanted >= most ? most : wanted >= 8 ? 8 : wanted >= 4 ? 4 : 2;
+// Warps a block: as many as keep all blocks resident at once on a chip of about 132 multiprocessors, 16 warps
+// each, and as have a unit of k to work on.
+int warps_for(int blocks, int units_per_block, int token_tiles) {
+  constexpr int kResidentWarps = 2200;
+  int warps = max_warps(token_tiles);
+  while (warps > 2 && (blocks * warps > kResidentWarps || warps / 2 >= units_per_block)) warps /= 2;
+  return warps;
+}
+
+size_t arrival_bytes(int tiles) {
+  return (static_cast<size_t>(tiles) * sizeof(unsigned) + 15) / 16 * 16;
 }
 
 }  // namespace
 
 int skinny_split_k(int tokens, int n, int k, int batch, int sm_count) {
-  const int tiles = n / kTileN * batch;
-  // Each warp of a block should keep at least one full round of loads; 16 warps times 4 chunks of 32.
-  const int most = std::max(1, k / (8 * kUnroll * kChunkK));
+  const int tiles = tiles_of(tokens, n, batch);
+  const int units = k / kUnitK;
+  const int token_tiles = token_tiles_for(tokens);
   int split = 1;
-  while (tiles * split < sm_count && split * 2 <= std::min(most, 16)) split *= 2;
-  (void)tokens;
+  // Few tiles: share each until about 11 warps a multiprocessor have work.
+  while (split < 16 && tiles * split * max_warps(token_tiles) < sm_count * 11 && units >= split * 2 * 4)
+    split *= 2;
+  // Long rows in few warps: shorter shares even out the last wave.
+  while (split < 4 && units > split * warps_for(tiles * split, units / split, token_tiles) * 8) split *= 2;
   return split;
 }
 
 size_t skinny_gemm_workspace_bytes(const SkinnyGemm& gemm) {
   if (gemm.split_k <= 1) return 0;
-  const size_t tiles = static_cast<size_t>(gemm.n / kTileN) * static_cast<size_t>(gemm.batch);
-  const size_t arrival_bytes = (tiles * sizeof(unsigned) + 15) / 16 * 16;
-  return arrival_bytes + partial_values(gemm) * sizeof(float);
+  const int tiles = tiles_of(gemm.tokens, gemm.n, gemm.batch);
+  const int tile_values = token_tiles_for(gemm.tokens) * 8 * kTileN;
+  return arrival_bytes(tiles) +
+         static_cast<size_t>(tiles) * static_cast<size_t>(gemm.split_k * tile_values) * sizeof(float);
 }
 
 cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* workspace) {
-  if (!is_valid(gemm) || gemm.n % kTileN != 0 || gemm.k % kChunkK != 0 || gemm.split_k < 1 ||
+  if (!is_valid(gemm) || gemm.n % kTileN != 0 || gemm.k % kUnitK != 0 || gemm.split_k < 1 ||
       gemm.split_k > 16 || (gemm.split_k > 1 && workspace == nullptr)) {
     return cudaErrorInvalidValue;
   }
   const int token_tiles = token_tiles_for(gemm.tokens);
-  const auto kernel = token_tiles == 1   ? skinny_gemm_kernel<1>
-                      : token_tiles == 2 ? skinny_gemm_kernel<2>
-                      : token_tiles == 4 ? skinny_gemm_kernel<4>
-                                         : skinny_gemm_kernel<8>;
-  const int tiles_n = gemm.n / kTileN;
-  const int warps = warps_for(gemm.k / kChunkK / gemm.split_k, token_tiles);
+  const int token_groups = token_groups_for(gemm.tokens);
+  const auto kernel = token_tiles == 1 ? skinny_gemm_kernel<1> : skinny_gemm_kernel<2>;
+  const int tiles = tiles_of(gemm.tokens, gemm.n, gemm.batch);
+  const int units_per_block = (gemm.k / kUnitK + gemm.split_k - 1) / gemm.split_k;
+  const int warps = warps_for(tiles * gemm.split_k, units_per_block, token_tiles);
   const size_t smem = static_cast<size_t>(warps * token_tiles * 8 * kTileN) * sizeof(float);
   unsigned* arrivals = static_cast<unsigned*>(workspace);
-  const size_t arrival_bytes = (static_cast<size_t>(tiles_n * gemm.batch) * sizeof(unsigned) + 15) / 16 * 16;
-  float* partials = workspace == nullptr
-                        ? nullptr
-                        : reinterpret_cast<float*>(static_cast<unsigned char*>(workspace) + arrival_bytes);
-  const dim3 grid(static_cast<unsigned>(tiles_n), static_cast<unsigned>(gemm.split_k),
-                  static_cast<unsigned>(gemm.batch));
+  float* partials =
+      workspace == nullptr
+          ? nullptr
+          : reinterpret_cast<float*>(static_cast<unsigned char*>(workspace) + arrival_bytes(tiles));
+  const dim3 grid(static_cast<unsigned>(gemm.n / kTileN), static_cast<unsigned>(gemm.split_k),
+                  static_cast<unsigned>(gemm.batch * token_groups));
   return launch(ctx, kernel, grid, dim3(static_cast<unsigned>(warps * 32)), smem, gemm.x, gemm.x_token_stride,
                 gemm.x_batch_stride, gemm.weight, gemm.weight_batch_stride, gemm.out, gemm.out_token_stride,
-                gemm.out_batch_stride, gemm.residual, gemm.tokens, gemm.k, partials, arrivals);
+                gemm.out_batch_stride, gemm.residual, gemm.tokens, token_groups, gemm.k, partials, arrivals);
 }
 
 cudaError_t skinny_gemm_kn(const LaunchContext& ctx, const SkinnyGemm& gemm) {
@@ -294,16 +341,15 @@ cudaError_t skinny_gemm_kn(const LaunchContext& ctx, const SkinnyGemm& gemm) {
     return cudaErrorInvalidValue;
   }
   const int token_tiles = token_tiles_for(gemm.tokens);
-  const auto kernel = token_tiles == 1   ? skinny_gemm_kn_kernel<1>
-                      : token_tiles == 2 ? skinny_gemm_kn_kernel<2>
-                      : token_tiles == 4 ? skinny_gemm_kn_kernel<4>
-                                         : skinny_gemm_kn_kernel<8>;
+  const int token_groups = token_groups_for(gemm.tokens);
+  const auto kernel = token_tiles == 1 ? skinny_gemm_kn_kernel<1> : skinny_gemm_kn_kernel<2>;
   const size_t smem = std::max(static_cast<size_t>(gemm.k) * kKnRowBytes,
                                static_cast<size_t>(2 * token_tiles * 8 * kKnTileN) * sizeof(float));
-  const dim3 grid(static_cast<unsigned>(gemm.n / kKnTileN), 1, static_cast<unsigned>(gemm.batch));
+  const dim3 grid(static_cast<unsigned>(gemm.n / kKnTileN), 1,
+                  static_cast<unsigned>(gemm.batch * token_groups));
   return launch(ctx, kernel, grid, dim3(kKnThreads), smem, gemm.x, gemm.x_token_stride, gemm.x_batch_stride,
                 gemm.weight, gemm.weight_batch_stride, gemm.out, gemm.out_token_stride, gemm.out_batch_stride,
-                gemm.tokens, gemm.n, gemm.k);
+                gemm.tokens, token_groups, gemm.n, gemm.k);
 }
 
 cudaError_t mla_absorb_query(const LaunchContext& ctx, const bf16* q_nope, int64_t q_token_stride,

@@ -1,5 +1,6 @@
 // Matrix products with few tokens, bound by reading the weights: dense projections of a decode step and MLA's
-// weight absorption (one product per head).
+// weight absorption (one product per head). Above 16 tokens the weights are read once more per 16 tokens,
+// which suits per-head weights that L2 holds; take DenseGemm for large ones.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@ struct SkinnyGemm {
   const bf16* residual = nullptr;  // laid out as out, may be out
   int tokens = 0;                  // 1..kSkinnyMaxTokens
   int n = 0;                       // multiple of 16
-  int k = 0;                       // multiple of 32
+  int k = 0;                       // multiple of 128
   int batch = 1;
   int split_k = 1;  // blocks sharing one output tile, 1..16; above 1 a workspace is needed
 };

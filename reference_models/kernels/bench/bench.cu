@@ -43,6 +43,7 @@ struct Outcome {
   cudaError_t status = cudaSuccess;
   double error = std::numeric_limits<double>::infinity();
   Timing timing;
+  double stream_us = 0;
 };
 
 struct Options {
@@ -87,6 +88,31 @@ cudaError_t time_in_graph(cudaStream_t stream, int replays, const Run& run, Timi
   if (status != cudaSuccess) return status;
   std::sort(run_us.begin(), run_us.end());
   timing = {run_us[run_us.size() / 2], run_us.front(), run_us.back()};
+  return cudaSuccess;
+}
+
+// The same calls launched one by one from the CPU, which for short kernels is what takes the time.
+template <typename Run>
+cudaError_t time_in_stream(cudaStream_t stream, const Run& run, double& median_us) {
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  std::vector<double> run_us;
+  cudaError_t status = cudaEventCreate(&begin);
+  if (status == cudaSuccess) status = cudaEventCreate(&end);
+  for (int round = 0; round < 4 && status == cudaSuccess; ++round) {  // the first warms up
+    status = cudaEventRecord(begin, stream);
+    for (int i = 0; i < kRunsPerGraph && status == cudaSuccess; ++i) status = run(stream);
+    if (status == cudaSuccess) status = cudaEventRecord(end, stream);
+    if (status == cudaSuccess) status = cudaEventSynchronize(end);
+    float elapsed_ms = 0;
+    if (status == cudaSuccess) status = cudaEventElapsedTime(&elapsed_ms, begin, end);
+    if (round > 0) run_us.push_back(static_cast<double>(elapsed_ms) * 1e3 / kRunsPerGraph);
+  }
+  if (begin != nullptr) (void)cudaEventDestroy(begin);
+  if (end != nullptr) (void)cudaEventDestroy(end);
+  if (status != cudaSuccess) return status;
+  std::sort(run_us.begin(), run_us.end());
+  median_us = run_us[run_us.size() / 2];
   return cudaSuccess;
 }
 
@@ -136,6 +162,8 @@ Outcome evaluate(const KernelCase& kernel_case, cudaStream_t stream, const Optio
   }
   if (options.check_only) return outcome;
   outcome.status = time_in_graph(stream, options.replays, kernel_case.run, outcome.timing);
+  if (outcome.status == cudaSuccess)
+    outcome.status = time_in_stream(stream, kernel_case.run, outcome.stream_us);
   return outcome;
 }
 
@@ -146,6 +174,16 @@ std::string json_quote(const std::string& text) {
     quoted += c;
   }
   return quoted + "\"";
+}
+
+// Version of the kernel driver, e.g. 580.65.06.
+std::string driver_version() {
+  char text[64] = "unknown";
+  std::FILE* file = std::fopen("/sys/module/nvidia/version", "r");
+  if (file == nullptr) return text;
+  if (std::fscanf(file, "%63s", text) != 1) std::strcpy(text, "unknown");
+  std::fclose(file);
+  return text;
 }
 
 int run_bench(const Options& options) {
@@ -172,16 +210,14 @@ int run_bench(const Options& options) {
   double copy_bytes_per_s = 0;
   Timing empty;
   Timing empty_pdl;
+  double empty_stream_us = 0;
+  const auto run_empty = [](cudaStream_t s) {
+    return launch({s, false}, empty_kernel, dim3(1), dim3(32), 0);
+  };
   cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   if (status == cudaSuccess) status = measure_copy_bandwidth(stream, copy_bytes_per_s);
-  if (status == cudaSuccess) {
-    status = time_in_graph(
-        stream, options.replays,
-        [](cudaStream_t s) {
-          return launch({s, false}, empty_kernel, dim3(1), dim3(32), 0);
-        },
-        empty);
-  }
+  if (status == cudaSuccess) status = time_in_graph(stream, options.replays, run_empty, empty);
+  if (status == cudaSuccess) status = time_in_stream(stream, run_empty, empty_stream_us);
   const bool pdl = device_supports_pdl(device);
   if (status == cudaSuccess && pdl) {
     status = time_in_graph(
@@ -201,8 +237,10 @@ int run_bench(const Options& options) {
   (void)cudaRuntimeGetVersion(&runtime);
   std::printf("%s, L2 %.0f MB, driver API %d, runtime %d\n", properties.name, properties.l2CacheSize / 1e6,
               driver, runtime);
-  std::printf("copy %.0f GB/s (read + write), empty launch %.2f us, empty programmatic launch %.2f us\n\n",
-              copy_bytes_per_s / 1e9, empty.median_us, empty_pdl.median_us);
+  std::printf(
+      "copy %.0f GB/s (read + write); empty kernel %.2f us in a graph, %.2f us with a programmatic edge, "
+      "%.2f us launched from the CPU\n\n",
+      copy_bytes_per_s / 1e9, empty.median_us, empty_pdl.median_us, empty_stream_us);
   std::printf("%-24s %-40s %9s %9s %8s %7s %7s  %s\n", "kernel", "shape", "us", "spread", "MB", "% copy",
               "x empty", "error");
 
@@ -216,14 +254,16 @@ int run_bench(const Options& options) {
     char date[32] = "";
     const std::time_t now = std::time(nullptr);
     std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
-    std::fprintf(json,
-                 "{\n  \"date\": \"%s\",\n  \"commit\": %s,\n  \"gpu\": %s,\n  \"l2_bytes\": %d,\n"
-                 "  \"driver_api\": %d,\n  \"runtime\": %d,\n  \"copy_bytes_per_s\": %.4e,\n"
-                 "  \"empty_launch_us\": %.3f,\n  \"empty_pdl_launch_us\": %.3f,\n  \"runs_per_graph\": %d,\n"
-                 "  \"replays\": %d,\n  \"cases\": [",
-                 date, json_quote(options.commit).c_str(), json_quote(properties.name).c_str(),
-                 properties.l2CacheSize, driver, runtime, copy_bytes_per_s, empty.median_us,
-                 empty_pdl.median_us, kRunsPerGraph, options.replays);
+    std::fprintf(
+        json,
+        "{\n  \"date\": \"%s\",\n  \"commit\": %s,\n  \"gpu\": %s,\n  \"driver\": %s,\n  \"l2_bytes\": %d,\n"
+        "  \"driver_api\": %d,\n  \"runtime\": %d,\n  \"copy_bytes_per_s\": %.4e,\n"
+        "  \"empty_launch_us\": %.3f,\n  \"empty_pdl_launch_us\": %.3f,\n"
+        "  \"empty_stream_launch_us\": %.3f,\n  \"runs_per_graph\": %d,\n"
+        "  \"replays\": %d,\n  \"cases\": [",
+        date, json_quote(options.commit).c_str(), json_quote(properties.name).c_str(),
+        json_quote(driver_version()).c_str(), properties.l2CacheSize, driver, runtime, copy_bytes_per_s,
+        empty.median_us, empty_pdl.median_us, empty_stream_us, kRunsPerGraph, options.replays);
   }
 
   int failures = 0;
@@ -247,8 +287,8 @@ int run_bench(const Options& options) {
     const double share =
         timing.median_us > 0 ? kernel_case.bytes / (timing.median_us * 1e-6) / copy_bytes_per_s : 0.0;
     const double times_empty = timing.median_us / (baseline_us * kernel_case.launches);
-    std::printf("%-24s %-40s %9.2f %9.2f %8.2f %6.1f%% %7.2f  %.1e%s%s\n", kernel_case.name.c_str(),
-                kernel_case.shape.c_str(), timing.median_us, timing.max_us - timing.min_us,
+    std::printf("%-24s %-40s %9.2f %7.2f %9.2f %8.2f %6.1f%% %7.2f  %.1e%s%s\n", kernel_case.name.c_str(),
+                kernel_case.shape.c_str(), timing.median_us, timing.max_us - timing.min_us, outcome.stream_us,
                 kernel_case.bytes / 1e6, share * 100, times_empty, outcome.error, correct ? "" : " WRONG",
                 outcome.status == cudaSuccess ? "" : " FAILED");
     if (outcome.status != cudaSuccess) std::printf("    %s\n", cudaGetErrorString(outcome.status));
@@ -259,13 +299,14 @@ int run_bench(const Options& options) {
           json,
           "%s\n    {\"kernel\": %s, \"shape\": %s, \"correct\": %s, \"status\": %s, \"error\": %.3e, "
           "\"tolerance\": %.3e, \"median_us\": %.3f, \"min_us\": %.3f, \"max_us\": %.3f, "
-          "\"bytes\": %.0f, \"share_of_copy\": %.4f, \"launches\": %d, \"pdl\": %s, "
+          "\"stream_us\": %.3f, \"bytes\": %.0f, \"share_of_copy\": %.4f, \"launches\": %d, \"pdl\": %s, "
           "\"times_empty\": %.3f, \"bandwidth_bound\": %s, \"l2_defeated\": %s}",
           first ? "" : ",", json_quote(kernel_case.name).c_str(), json_quote(kernel_case.shape).c_str(),
           good ? "true" : "false", json_quote(cudaGetErrorName(outcome.status)).c_str(),
           number(outcome.error), kernel_case.tolerance, timing.median_us, timing.min_us, timing.max_us,
-          kernel_case.bytes, share, kernel_case.launches, kernel_case.pdl ? "true" : "false", times_empty,
-          kernel_case.bandwidth_bound ? "true" : "false", kernel_case.l2_defeated ? "true" : "false");
+          outcome.stream_us, kernel_case.bytes, share, kernel_case.launches,
+          kernel_case.pdl ? "true" : "false", times_empty, kernel_case.bandwidth_bound ? "true" : "false",
+          kernel_case.l2_defeated ? "true" : "false");
       std::fflush(json);
       first = false;
     }

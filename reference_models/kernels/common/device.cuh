@@ -77,16 +77,21 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-// Sum over a block of up to 1024 threads (a multiple of 32); every thread gets it. `scratch` holds 32 floats.
-__device__ __forceinline__ float block_sum(float value, float* scratch) {
+// Sum over a block of up to 1024 threads (a multiple of 32); every thread gets it. `scratch` holds 32 floats
+// and must not be in use by any thread of the block.
+__device__ __forceinline__ float block_sum_once(float value, float* scratch) {
   const unsigned lane = threadIdx.x & 31u;
-  const unsigned warp = threadIdx.x >> 5;
   const unsigned warps = (blockDim.x + 31u) >> 5;
   value = warp_sum(value);
-  __syncthreads();  // scratch may still be read from an earlier call
-  if (lane == 0) scratch[warp] = value;
+  if (lane == 0) scratch[threadIdx.x >> 5] = value;
   __syncthreads();
   return warp_sum(lane < warps ? scratch[lane] : 0.0f);
+}
+
+// The same for a `scratch` that an earlier call may still be reading.
+__device__ __forceinline__ float block_sum(float value, float* scratch) {
+  __syncthreads();
+  return block_sum_once(value, scratch);
 }
 
 }  // namespace cglint::kernels

@@ -1,4 +1,5 @@
-// Tensor-core and asynchronous-copy primitives of sm_80, which run on every later chip too.
+// Tensor-core and asynchronous-copy primitives: those of sm_80, which run on every later chip too, and the
+// bulk copies of sm_90 where the target has them (CGLINT_BULK_COPY).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -49,6 +50,51 @@ template <int kPending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+
+// 2^x, flushing denormals; -infinity gives 0.
+__device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define CGLINT_BULK_COPY 1
+
+// A barrier in shared memory that counts the bytes of bulk copies. One thread initialises it for one arrival,
+// then all threads synchronise before use.
+__device__ __forceinline__ void barrier_init(uint32_t barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// The one arrival of a phase, with the number of bytes that must land before the phase completes.
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// Spins until the phase of the given parity (0 first, then alternating) has completed.
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+// Copies `bytes` (multiple of 16, both sides 16-byte aligned) and reports them to the barrier.
+__device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, uint32_t bytes,
+                                          uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+#endif
 
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
