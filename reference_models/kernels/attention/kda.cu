@@ -7,12 +7,13 @@ namespace {
 constexpr float kNormEpsilon = 1e-6f;
 
 __device__ __forceinline__ float sigmoid(float x) {
-  return 1.0f / (1.0f + __expf(-x));
+  return __fdividef(1.0f, 1.0f + __expf(-x));
 }
 __device__ __forceinline__ float softplus(float x) {
   return x > 20.0f ? x : log1pf(__expf(x));
 }
 
+template <bool kPdl>
 __global__ void __launch_bounds__(128)
     kda_short_conv_kernel(const bf16* x, int64_t x_stride, const bf16* weight, bf16* state,
                           const int32_t* state_index, bf16* out, int channels) {
@@ -25,8 +26,7 @@ __global__ void __launch_bounds__(128)
     for (int i = 0; i < kKdaConvWidth; ++i)
       taps[i] = load8(weight + static_cast<int64_t>(i) * channels + channel);
   }
-  pdl_wait();
-  pdl_trigger();
+  pdl_begin<kPdl>();
   if (!inside) return;
   bf16* history =
       state + static_cast<int64_t>(state_index[sequence]) * (kKdaConvWidth - 1) * channels + channel;
@@ -52,17 +52,18 @@ __global__ void __launch_bounds__(128)
   store8(out + sequence * channels + channel, pack(sum));
 }
 
-// One block per (32 value columns, head, sequence). A thread holds 4 columns of 4 key rows of the state.
-constexpr int kColumns = 32;
-constexpr int kDeltaThreads = 256;
-constexpr int kColumnVectors = kColumns / 4;
-constexpr int kRowGroups = kDeltaThreads / kColumnVectors;
-constexpr int kRowsPerThread = kKdaHeadDim / kRowGroups;
-
-__global__ void __launch_bounds__(kDeltaThreads)
+// One block per (kColumns value columns, head, sequence). A thread holds 4 columns of 4 key rows of the
+// state.
+template <int kColumns, bool kPdl>
+__global__ void __launch_bounds__(kColumns * 8)
     kda_delta_rule_kernel(const bf16* qkv, const bf16* gate, int64_t gate_stride, const bf16* beta,
                           int64_t beta_stride, const float* a_log, const float* dt_bias, float* state,
                           const int32_t* state_index, bf16* out, int heads) {
+  constexpr int kDeltaThreads = kColumns * 8;
+  constexpr int kColumnVectors = kColumns / 4;
+  constexpr int kRowGroups = kDeltaThreads / kColumnVectors;
+  constexpr int kRowsPerThread = kKdaHeadDim / kRowGroups;
+  static_assert(kDeltaThreads >= kKdaHeadDim, "a thread per key channel");
   __shared__ float query[kKdaHeadDim];
   __shared__ float key[kKdaHeadDim];
   __shared__ float decay[kKdaHeadDim];
@@ -81,8 +82,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
     rate = -__expf(a_log[head]);
     bias = dt_bias[head * kKdaHeadDim + thread];
   }
-  pdl_wait();
-  pdl_trigger();
+  pdl_begin<kPdl>();
 
   float* block_state =
       state + (static_cast<int64_t>(state_index[sequence]) * heads + head) * kKdaHeadDim * kKdaHeadDim +
@@ -183,6 +183,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
 }
 
 // One warp per head; a lane holds 4 of the 128 values.
+template <bool kPdl>
 __global__ void __launch_bounds__(128)
     kda_gated_norm_kernel(const bf16* x, const bf16* gate, int64_t gate_stride, const bf16* weight, bf16* out,
                           int rows, int heads, float epsilon) {
@@ -201,8 +202,7 @@ __global__ void __launch_bounds__(128)
   };
   float gamma[4];
   load4(weight + first, gamma);
-  pdl_wait();
-  pdl_trigger();
+  pdl_begin<kPdl>();
   if (row >= rows) return;
   const int64_t sequence = row / heads;
   const int head = row % heads;
@@ -229,25 +229,32 @@ cudaError_t kda_short_conv(const LaunchContext& ctx, const bf16* x, int64_t x_st
                            bf16* state, const int32_t* state_index, bf16* out, int batch, int channels) {
   if (batch <= 0 || channels <= 0 || channels % 8 != 0 || x_stride % 8 != 0) return cudaErrorInvalidValue;
   const dim3 grid(static_cast<unsigned>((channels / 8 + 127) / 128), static_cast<unsigned>(batch));
-  return launch(ctx, kda_short_conv_kernel, grid, dim3(128), 0, x, x_stride, weight, state, state_index, out,
-                channels);
+  return launch(ctx, ctx.pdl ? kda_short_conv_kernel<true> : kda_short_conv_kernel<false>, grid, dim3(128), 0,
+                x, x_stride, weight, state, state_index, out, channels);
 }
 
 cudaError_t kda_delta_rule(const LaunchContext& ctx, const bf16* qkv, const bf16* gate, int64_t gate_stride,
                            const bf16* beta, int64_t beta_stride, const float* a_log, const float* dt_bias,
                            float* state, const int32_t* state_index, bf16* out, int batch, int heads) {
   if (batch <= 0 || heads <= 0) return cudaErrorInvalidValue;
-  const dim3 grid(kKdaHeadDim / kColumns, static_cast<unsigned>(heads), static_cast<unsigned>(batch));
-  return launch(ctx, kda_delta_rule_kernel, grid, dim3(kDeltaThreads), 0, qkv, gate, gate_stride, beta,
-                beta_stride, a_log, dt_bias, state, state_index, out, heads);
+  // Narrow blocks fill the chip with few heads; with many, wider ones repeat less of the gate arithmetic.
+  const bool narrow = batch * heads <= 256;
+  const int columns = narrow ? 16 : 32;
+  const auto narrow_kernel = ctx.pdl ? kda_delta_rule_kernel<16, true> : kda_delta_rule_kernel<16, false>;
+  const auto wide_kernel = ctx.pdl ? kda_delta_rule_kernel<32, true> : kda_delta_rule_kernel<32, false>;
+  const dim3 grid(static_cast<unsigned>(kKdaHeadDim / columns), static_cast<unsigned>(heads),
+                  static_cast<unsigned>(batch));
+  return launch(ctx, narrow ? narrow_kernel : wide_kernel, grid, dim3(static_cast<unsigned>(columns * 8)), 0,
+                qkv, gate, gate_stride, beta, beta_stride, a_log, dt_bias, state, state_index, out, heads);
 }
 
 cudaError_t kda_gated_norm(const LaunchContext& ctx, const bf16* x, const bf16* gate, int64_t gate_stride,
                            const bf16* weight, bf16* out, int batch, int heads, float epsilon) {
   if (batch <= 0 || heads <= 0 || gate_stride % 4 != 0) return cudaErrorInvalidValue;
   const int rows = batch * heads;
-  return launch(ctx, kda_gated_norm_kernel, dim3(static_cast<unsigned>((rows + 3) / 4)), dim3(128), 0, x,
-                gate, gate_stride, weight, out, rows, heads, epsilon);
+  return launch(ctx, ctx.pdl ? kda_gated_norm_kernel<true> : kda_gated_norm_kernel<false>,
+                dim3(static_cast<unsigned>((rows + 3) / 4)), dim3(128), 0, x, gate, gate_stride, weight, out,
+                rows, heads, epsilon);
 }
 
 }  // namespace cglint::kernels

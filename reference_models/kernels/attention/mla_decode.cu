@@ -8,22 +8,26 @@ namespace cglint::kernels {
 namespace {
 
 constexpr int kHeadsPerBlock = 16;  // rows of one mma tile; fewer heads leave rows unused
-constexpr int kThreads = 256;
+constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowBytes = kCacheRow * 2 + 16;  // odd multiple of 16: matrix loads without bank conflicts
 constexpr int kTileBytes = kMlaTileTokens * kRowBytes;
 constexpr int kQueryBytes = kHeadsPerBlock * kRowBytes;
 constexpr int kVectorsPerRow = kCacheRow / 8;
-[[maybe_unused]] constexpr int kCopiesPerThread = kMlaTileTokens * kVectorsPerRow / kThreads;
-static_assert(kMlaTileTokens * kVectorsPerRow % kThreads == 0);
-static_assert(kMlaTileTokens == 32, "one bulk copy a lane");
-// Scores are formed by 4 warps along the tokens times 2 along the 576 values, then summed.
+static_assert(kMlaTileTokens == 32, "a lane per token in softmax");
+[[maybe_unused]] constexpr int kRowsPerWarp = kMlaTileTokens / kWarps;
+static_assert(kWarps == kHeadsPerBlock, "a warp per head in softmax");
+// Scores are formed by 4 warps along the tokens times 4 along the 576 values, then summed.
 constexpr int kTokenGroups = kMlaTileTokens / 8;
-constexpr int kValueHalves = kWarps / kTokenGroups;
-constexpr int kStepsPerHalf = kCacheRow / 16 / kValueHalves;
+constexpr int kValueParts = kWarps / kTokenGroups;
+constexpr int kSteps = kCacheRow / 16 / kValueParts;
+constexpr int kColumns = kLatentDim / kWarps;     // value columns a warp sums up
 constexpr int kScoreStride = kMlaTileTokens + 8;  // floats; rows g and g + 1 fall in different banks
-constexpr int kScoreFloats = kValueHalves * kHeadsPerBlock * kScoreStride;
-static_assert(2 * kScoreFloats * 4 <= kQueryBytes, "two score tiles reuse the query's memory");
+constexpr int kScoreBytes = kValueParts * kHeadsPerBlock * kScoreStride * 4;
+constexpr int kProbabilityRow = kMlaTileTokens * 2 + 16;  // bytes
+constexpr int kProbabilityBytes = kHeadsPerBlock * kProbabilityRow;
+static_assert(kScoreBytes + kProbabilityBytes + 4 * kHeadsPerBlock <= kQueryBytes,
+              "scores, probabilities and factors reuse the query's memory");
 constexpr int kBarrierBytes = 64;
 constexpr int kMinStages = 2;
 constexpr int kMaxStages = 5;
@@ -35,21 +39,23 @@ struct Partials {
 };
 
 // One block per (split, sequence, 16 heads); block `split` takes tiles split, split + splits, ... of 32
-// tokens, so the first pages are known before the length is. Tiles stream into a ring of kStages buffers. Per
-// tile the warps share out the scores; then each warp multiplies all probabilities with its own 64 of the 512
-// value columns. Softmax runs redundantly in every warp, straight in mma operand layout. The scores of tile j
-// + 1 are formed in the same barrier interval as softmax and values of tile j, so the two hide each other's
-// latency. kRowHalves = 1 skips the upper 8 rows where a block has at most 8 heads.
-template <int kStages, int kRowHalves>
+// tokens, so the first pages are known before the length is. Tiles stream into a ring of kStages buffers.
+//
+// Between two barriers the block multiplies the probabilities of tile j with its values (each warp 32 of the
+// 512 columns) and forms the scores of tile j + 1 (each warp 8 tokens and a quarter of the 576 values); these
+// do not depend on each other. Between the next two, each warp takes the softmax of one head over tile j + 1.
+template <int kStages>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_decode_split_kernel(const bf16* q, const bf16* cache, const int32_t* block_table,
                             const int32_t* seq_lens, bf16* out, float* partial_values,
-                            float* partial_log2_sum, int heads, int page_size, int max_pages,
+                            float* partial_log2_sum, int heads, int page_shift, int max_pages,
                             float scale_log2) {
   extern __shared__ __align__(128) unsigned char smem[];
   const uint32_t ring = shared_address(smem);
   unsigned char* query = smem + kStages * kTileBytes;
-  float* scores = reinterpret_cast<float*>(query);  // [2][kScoreFloats], once the query is in registers
+  float* scores = reinterpret_cast<float*>(query);  // [kValueParts][16][kScoreStride], once the query is read
+  unsigned char* probabilities = query + kScoreBytes;  // [16][kProbabilityRow], bf16
+  float* factors = reinterpret_cast<float*>(probabilities + kProbabilityBytes);  // [16]
 
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread & 31;
@@ -60,10 +66,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int splits = static_cast<int>(gridDim.x);
   const int64_t sequence = blockIdx.y;
   const int first_head = static_cast<int>(blockIdx.z) * kHeadsPerBlock;
-  const int tiles_per_page = page_size / kMlaTileTokens;
   const int32_t* pages = block_table + sequence * max_pages;
-  const auto page_of = [&](int j) {
-    const int page = (split + j * splits) / tiles_per_page;
+  const auto page_of = [&](int j) {  // page_shift: log2 of the tiles in a page
+    const int page = (split + j * splits) >> page_shift;
     return page < max_pages ? pages[page] : 0;
   };
 
@@ -101,23 +106,24 @@ __global__ void __launch_bounds__(kThreads, 1)
   // they can be read; their scores are masked, and their values cleared because stale bits may be NaN.
   const auto copy_tile = [&](int j, int page, int stage) {
     if (j < count) {
-      const int tile = split + j * splits;
-      const bf16* rows = cache + (static_cast<int64_t>(page) * page_size +
-                                  static_cast<int64_t>(tile % tiles_per_page) * kMlaTileTokens) *
-                                     kCacheRow;
+      const int tile_in_page = (split + j * splits) & ((1 << page_shift) - 1);
+      const bf16* rows =
+          cache + ((static_cast<int64_t>(page) << page_shift) + tile_in_page) * (kMlaTileTokens * kCacheRow);
       const uint32_t target = ring + static_cast<uint32_t>(stage * kTileBytes);
 #ifdef CGLINT_BULK_COPY
-      if (warp == (j & (kWarps - 1))) {  // the warps take turns
+      // Bulk copies of one warp are issued one after the other, so each warp takes its share of the rows.
+      if (lane == 0) {
         const uint32_t barrier = barriers + static_cast<uint32_t>(stage) * 8;
-        if (lane == 0) barrier_expect(barrier, kMlaTileTokens * kCacheRow * 2);
-        __syncwarp();
-        copy_bulk(target + static_cast<uint32_t>(lane * kRowBytes), rows + lane * kCacheRow, kCacheRow * 2,
-                  barrier);
+        if (warp == 0) barrier_expect(barrier, kMlaTileTokens * kCacheRow * 2);
+#pragma unroll
+        for (int i = 0; i < kRowsPerWarp; ++i) {
+          const int row = warp * kRowsPerWarp + i;
+          copy_bulk(target + static_cast<uint32_t>(row * kRowBytes), rows + row * kCacheRow, kCacheRow * 2,
+                    barrier);
+        }
       }
 #else
-#pragma unroll
-      for (int i = 0; i < kCopiesPerThread; ++i) {
-        const int vector = thread + i * kThreads;
+      for (int vector = thread; vector < kMlaTileTokens * kVectorsPerRow; vector += kThreads) {
         const int row = vector / kVectorsPerRow;
         copy_async_16(target + static_cast<uint32_t>(row * kRowBytes + (vector - row * kVectorsPerRow) * 16),
                       rows + vector * 8);
@@ -128,8 +134,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     copy_async_commit();
 #endif
   };
-  // Waits for tile j in `stage` and clears its rows past the end. Every thread calls it, kStages - 1 copies
-  // after the one waited for have been started at most.
+  // Waits for tile j in `stage` and clears its rows past the end. Called by every thread once copies up to
+  // tile j + kStages - 2 have been started.
   const auto wait_tile = [&](int j, int stage) {
 #ifdef CGLINT_BULK_COPY
     barrier_wait(barriers + static_cast<uint32_t>(stage) * 8, static_cast<uint32_t>(j / kStages) & 1u);
@@ -155,171 +161,187 @@ __global__ void __launch_bounds__(kThreads, 1)
   int next_page = pages_ahead[kStages - 1];
 
   const int token_group = warp % kTokenGroups;
-  const int value_half = warp / kTokenGroups;
-  uint32_t q_fragment[kStepsPerHalf][4];
+  const int value_part = warp / kTokenGroups;
+  uint32_t q_fragment[kSteps][4];
   {
     const uint32_t address =
         shared_address(query) +
-        static_cast<uint32_t>((lane & 15) * kRowBytes + (lane >> 4) * 16 + value_half * kStepsPerHalf * 32);
+        static_cast<uint32_t>((lane & 15) * kRowBytes + (lane >> 4) * 16 + value_part * kSteps * 32);
 #pragma unroll
-    for (int step = 0; step < kStepsPerHalf; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       load_matrix_x4(q_fragment[step], address + static_cast<uint32_t>(step * 32));
     }
   }
   __syncthreads();  // the scores take the query's place
 
-  // Scores of 16 heads x 8 tokens over half of the values; two chains hide the latency of mma.
-  const auto form_scores = [&](int stage, float* target) {
-    float score[2][4] = {};
-    const uint32_t address =
-        ring + static_cast<uint32_t>(stage * kTileBytes + (token_group * 8 + (lane & 7)) * kRowBytes +
-                                     (lane >> 3) * 16 + value_half * kStepsPerHalf * 32);
+  static_assert(kSteps % 2 == 1, "pairs of steps, then one");
+  const uint32_t score_address = ring + static_cast<uint32_t>((token_group * 8 + (lane & 7)) * kRowBytes +
+                                                              (lane >> 3) * 16 + value_part * kSteps * 32);
+  float* const own_scores =
+      scores + (value_part * kHeadsPerBlock + g) * kScoreStride + token_group * 8 + 2 * t;
+  const auto form_scores = [&](int stage) {
+    float score[3][4] = {};  // three chains hide the latency of mma
+    const uint32_t address = score_address + static_cast<uint32_t>(stage * kTileBytes);
+    uint32_t b[(kSteps + 1) / 2][4];
 #pragma unroll
-    for (int step = 0; step < kStepsPerHalf; step += 2) {
-      uint32_t b[4];
-      load_matrix_x4(b, address + static_cast<uint32_t>(step * 32));
-      mma_16816(score[0], q_fragment[step], b[0], b[1]);
-      mma_16816(score[1], q_fragment[step + 1], b[2], b[3]);
+    for (int pair = 0; pair < kSteps / 2; ++pair) {
+      load_matrix_x4(b[pair], address + static_cast<uint32_t>(pair * 64));
     }
-    float* own = target + (value_half * kHeadsPerBlock + g) * kScoreStride + token_group * 8 + 2 * t;
+    load_matrix_x2(b[kSteps / 2], address + static_cast<uint32_t>(kSteps / 2 * 64));
 #pragma unroll
-    for (int r = 0; r < kRowHalves; ++r) {
-      *reinterpret_cast<float2*>(own + r * 8 * kScoreStride) =
-          make_float2(score[0][2 * r] + score[1][2 * r], score[0][2 * r + 1] + score[1][2 * r + 1]);
+    for (int step = 0; step < kSteps; ++step) {
+      mma_16816(score[step % 3], q_fragment[step], b[step / 2][step % 2 * 2], b[step / 2][step % 2 * 2 + 1]);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      *reinterpret_cast<float2*>(own_scores + r * 8 * kScoreStride) =
+          make_float2(score[0][2 * r] + score[1][2 * r] + score[2][2 * r],
+                      score[0][2 * r + 1] + score[1][2 * r + 1] + score[2][2 * r + 1]);
     }
   };
 
-  float value_sum[8][4] = {};                 // 16 heads x 64 columns of this warp
-  float maximum[2] = {-INFINITY, -INFINITY};  // of heads g and g + 8, in units of log2
-  float sum[2] = {0, 0};                      // this lane's share of the softmax sums
+  // Softmax of head `warp`, a token a lane.
+  const bool has_head = first_head + warp < heads;
+  float maximum = -INFINITY;  // in units of log2
+  float sum = 0;              // this lane's share
+  const auto softmax = [&](int j) {
+    if (!has_head) return;
+    const float* source = scores + warp * kScoreStride + lane;
+    float score = 0;
+#pragma unroll
+    for (int part = 0; part < kValueParts; ++part) score += source[part * kHeadsPerBlock * kScoreStride];
+    const bool is_valid = (split + j * splits) * kMlaTileTokens + lane < length;
+    score = is_valid ? score * scale_log2 : -INFINITY;
+    const float now = fmaxf(maximum, warp_max(score));  // finite: every tile has a valid token
+    const float factor = fast_exp2(maximum - now);
+    const float probability = fast_exp2(score - now);
+    maximum = now;
+    sum = sum * factor + probability;
+    *reinterpret_cast<bf16*>(probabilities + warp * kProbabilityRow + lane * 2) =
+        __float2bfloat16_rn(probability);
+    if (lane == 0) factors[warp] = factor;
+  };
 
-  if (count > 0) {
-    wait_tile(0, 0);
-    form_scores(0, scores);
-  }
-  int stage = 0;
-  for (int j = 0; j < count; ++j) {
-    __syncthreads();  // scores of tile j are complete; nobody reads tile j - 1 any more
-    const int free_stage = stage == 0 ? kStages - 1 : stage - 1;
-    const int next_stage = stage == kStages - 1 ? 0 : stage + 1;
-    copy_tile(j + kStages - 1, next_page, free_stage);
-    next_page = page_of(j + kStages);
-    if (j + 1 < count) {
-      wait_tile(j + 1, next_stage);
-      form_scores(next_stage, scores + ((j + 1) & 1) * kScoreFloats);
+  float value_sum[kColumns / 8][4] = {};
+  const uint32_t probability_address =
+      shared_address(probabilities) + static_cast<uint32_t>((lane & 15) * kProbabilityRow + (lane >> 4) * 16);
+  const uint32_t value_address =
+      ring + static_cast<uint32_t>((lane & 15) * kRowBytes + (warp * kColumns + (lane >> 4) * 8) * 2);
+  const auto add_values = [&](int stage) {
+    const uint32_t address = value_address + static_cast<uint32_t>(stage * kTileBytes);
+    const float factor[2] = {factors[g], factors[g + 8]};
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) value_sum[n][i] *= factor[i / 2];
     }
-
-    // Softmax. p[r][c] belongs to head g + 8r and tokens 8c + 2t, 8c + 2t + 1.
-    const float* tile_scores = scores + (j & 1) * kScoreFloats;
-    const int valid = length - (split + j * splits) * kMlaTileTokens;
-    float p[2][kTokenGroups][2] = {};
-    float shrink[2] = {1, 1};
-#pragma unroll
-    for (int r = 0; r < kRowHalves; ++r) {
-      float tile_maximum = -INFINITY;
-#pragma unroll
-      for (int c = 0; c < kTokenGroups; ++c) {
-        const float* source = tile_scores + (g + 8 * r) * kScoreStride + c * 8 + 2 * t;
-        float2 total = *reinterpret_cast<const float2*>(source);
-#pragma unroll
-        for (int h = 1; h < kValueHalves; ++h) {
-          const float2 more = *reinterpret_cast<const float2*>(source + h * kHeadsPerBlock * kScoreStride);
-          total.x += more.x;
-          total.y += more.y;
-        }
-        p[r][c][0] = c * 8 + 2 * t < valid ? total.x * scale_log2 : -INFINITY;
-        p[r][c][1] = c * 8 + 2 * t + 1 < valid ? total.y * scale_log2 : -INFINITY;
-        tile_maximum = fmaxf(tile_maximum, fmaxf(p[r][c][0], p[r][c][1]));
-      }
-      tile_maximum = fmaxf(tile_maximum, __shfl_xor_sync(0xffffffffu, tile_maximum, 1));
-      tile_maximum = fmaxf(tile_maximum, __shfl_xor_sync(0xffffffffu, tile_maximum, 2));
-      const float now = fmaxf(maximum[r], tile_maximum);  // finite: every tile has a valid token
-      shrink[r] = fast_exp2(maximum[r] - now);
-      maximum[r] = now;
-      sum[r] *= shrink[r];
-#pragma unroll
-      for (int c = 0; c < kTokenGroups; ++c) {
-        p[r][c][0] = fast_exp2(p[r][c][0] - now);
-        p[r][c][1] = fast_exp2(p[r][c][1] - now);
-        sum[r] += p[r][c][0] + p[r][c][1];
-      }
-    }
-    if (__any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-#pragma unroll
-        for (int r = 0; r < kRowHalves; ++r) {
-          value_sum[n][2 * r] *= shrink[r];
-          value_sum[n][2 * r + 1] *= shrink[r];
-        }
-      }
-    }
-
-    // Values: 16 tokens a step, 16 of the warp's 64 columns a matrix load.
-    const uint32_t address = ring + static_cast<uint32_t>(stage * kTileBytes + (lane & 15) * kRowBytes +
-                                                          (warp * 64 + (lane >> 4) * 8) * 2);
 #pragma unroll
     for (int step = 0; step < kMlaTileTokens / 16; ++step) {
-      const uint32_t a[4] = {pack_bf16(p[0][2 * step][0], p[0][2 * step][1]),
-                             pack_bf16(p[1][2 * step][0], p[1][2 * step][1]),
-                             pack_bf16(p[0][2 * step + 1][0], p[0][2 * step + 1][1]),
-                             pack_bf16(p[1][2 * step + 1][0], p[1][2 * step + 1][1])};
+      uint32_t a[4];
+      load_matrix_x4(a, probability_address + static_cast<uint32_t>(step * 32));
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
+      for (int n = 0; n < kColumns / 16; ++n) {
         uint32_t b[4];
         load_matrix_x4_transposed(b, address + static_cast<uint32_t>(step * 16 * kRowBytes + n * 32));
         mma_16816(value_sum[2 * n], a, b[0], b[1]);
         mma_16816(value_sum[2 * n + 1], a, b[2], b[3]);
       }
     }
+  };
+
+  // Missing heads have no softmax; their rows must not hold what the query left there.
+  if (!has_head) {
+    *reinterpret_cast<bf16*>(probabilities + warp * kProbabilityRow + lane * 2) = __float2bfloat16_rn(0.0f);
+    if (lane == 0) factors[warp] = 0;
+  }
+  if (count > 0) {
+    wait_tile(0, 0);
+    form_scores(0);
+    __syncthreads();
+    softmax(0);
+    __syncthreads();
+  }
+  int stage = 0;
+  for (int j = 0; j < count; ++j) {
+    const int free_stage = stage == 0 ? kStages - 1 : stage - 1;
+    const int next_stage = stage == kStages - 1 ? 0 : stage + 1;
+    copy_tile(j + kStages - 1, next_page, free_stage);
+    next_page = page_of(j + kStages);
+    if (j + 1 == count) {
+      add_values(stage);
+      break;
+    }
+    wait_tile(j + 1, next_stage);
+    form_scores(next_stage);
+    add_values(stage);
+    __syncthreads();
+    softmax(j + 1);
+    __syncthreads();
     stage = next_stage;
   }
 #ifndef CGLINT_BULK_COPY
   copy_async_wait<0>();
 #endif
 
+  __syncthreads();  // the last factors have been read
+  sum = warp_sum(sum);
+  if (lane == 0) {
+    factors[warp] = sum > 0 ? 1.0f / sum : 0.0f;
+    if (splits > 1 && has_head) {
+      partial_log2_sum[(sequence * splits + split) * heads + first_head + warp] =
+          sum > 0 ? maximum + log2f(sum) : -INFINITY;
+    }
+  }
+  __syncthreads();
 #pragma unroll
-  for (int r = 0; r < kRowHalves; ++r) {
-    sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1);
-    sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
+  for (int r = 0; r < 2; ++r) {
     const int head = first_head + g + 8 * r;
     if (head >= heads) continue;
-    const float inverse = sum[r] > 0 ? 1.0f / sum[r] : 0.0f;
+    const float inverse = factors[g + 8 * r];
+    const int column = warp * kColumns + 2 * t;
     if (splits == 1) {
-      bf16* row = out + (sequence * heads + head) * kLatentDim + warp * 64 + 2 * t;
+      bf16* row = out + (sequence * heads + head) * kLatentDim + column;
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
+      for (int n = 0; n < kColumns / 8; ++n) {
         *reinterpret_cast<uint32_t*>(row + n * 8) =
             pack_bf16(value_sum[n][2 * r] * inverse, value_sum[n][2 * r + 1] * inverse);
       }
-    } else {
-      const int64_t part = (sequence * splits + split) * heads + head;
-      if (sum[r] > 0) {
-        float* row = partial_values + part * kLatentDim + warp * 64 + 2 * t;
+    } else if (inverse > 0) {
+      float* row = partial_values + ((sequence * splits + split) * heads + head) * kLatentDim + column;
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
-          *reinterpret_cast<float2*>(row + n * 8) =
-              make_float2(value_sum[n][2 * r] * inverse, value_sum[n][2 * r + 1] * inverse);
-        }
+      for (int n = 0; n < kColumns / 8; ++n) {
+        *reinterpret_cast<float2*>(row + n * 8) =
+            make_float2(value_sum[n][2 * r] * inverse, value_sum[n][2 * r + 1] * inverse);
       }
-      if (warp == 0 && t == 0) partial_log2_sum[part] = sum[r] > 0 ? maximum[r] + log2f(sum[r]) : -INFINITY;
     }
   }
 }
 
-// One block per (32 columns, head, sequence): 8 column vectors times 32 groups of parts. All loads are issued
-// before the first is needed; an empty part's values were never written, so they are loaded but not used.
+// One block per (32 columns, head, sequence): 8 column vectors times 16 groups of parts, kParts of them a
+// thread. Small enough (128 threads, 64 registers) to wait for its predecessor beside a split block. All
+// loads are issued before the first is needed; an empty part's values were never written, so they are loaded
+// but not used.
 constexpr int kCombineColumns = 32;
-constexpr int kCombineThreads = 256;
+constexpr int kCombineThreads = 128;
 constexpr int kCombineVectors = kCombineColumns / 4;
 constexpr int kCombineGroups = kCombineThreads / kCombineVectors;
-constexpr int kPartsPerThread = kMlaMaxSplits / kCombineGroups;
-static_assert(kPartsPerThread * 32 == kMlaMaxSplits, "one warp also covers all parts' sums");
 
+// A load that stays where it is written, even if its result may turn out not to be needed.
+__device__ __forceinline__ float4 load_now(const float* pointer) {
+  float4 value;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(pointer)
+               : "memory");
+  return value;
+}
+
+template <int kParts>
 __global__ void __launch_bounds__(kCombineThreads)
     mla_decode_combine_kernel(const float* partial_values, const float* partial_log2_sum, bf16* out,
                               int heads, int splits) {
   __shared__ float4 warp_values[kCombineThreads / 32][kCombineVectors];
+  constexpr int kSumsPerLane = (kParts * kCombineGroups + 31) / 32;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread & 31;
   const int64_t head = blockIdx.y;
@@ -331,38 +353,34 @@ __global__ void __launch_bounds__(kCombineThreads)
   const float* sums = partial_log2_sum + sequence * splits * heads + head;
   const float* values = partial_values + (sequence * splits * heads + head) * kLatentDim +
                         static_cast<int64_t>(blockIdx.x) * kCombineColumns + column * 4;
-  float every[kPartsPerThread];
-  float own[kPartsPerThread];
-  float4 part[kPartsPerThread];
+  float every[kSumsPerLane];
+  float own[kParts];
+  float4 part[kParts];
 #pragma unroll
-  for (int i = 0; i < kPartsPerThread; ++i) {
+  for (int i = 0; i < kSumsPerLane; ++i) {
     const int split = lane + i * 32;
-    every[i] = split < splits ? sums[static_cast<int64_t>(split) * heads] : -INFINITY;
+    every[i] = split < splits ? sums[split * heads] : -INFINITY;
   }
 #pragma unroll
-  for (int i = 0; i < kPartsPerThread; ++i) {
+  for (int i = 0; i < kParts; ++i) {
     const int split = group + i * kCombineGroups;
-    own[i] = split < splits ? sums[static_cast<int64_t>(split) * heads] : -INFINITY;
-    part[i] =
-        split < splits
-            ? *reinterpret_cast<const float4*>(values + static_cast<int64_t>(split) * heads * kLatentDim)
-            : make_float4(0, 0, 0, 0);
+    own[i] = split < splits ? sums[split * heads] : -INFINITY;
+    part[i] = make_float4(0, 0, 0, 0);
+    if (split < splits) part[i] = load_now(values + split * heads * kLatentDim);
   }
   float largest = every[0];
 #pragma unroll
-  for (int i = 1; i < kPartsPerThread; ++i) largest = fmaxf(largest, every[i]);
-  largest = warp_max(largest);
+  for (int i = 1; i < kSumsPerLane; ++i) largest = fmaxf(largest, every[i]);
+  largest = fmaxf(warp_max(largest), -1e30f);  // all parts empty: weights are 0, not NaN
   float total = 0;
-  if (largest > -INFINITY) {
 #pragma unroll
-    for (int i = 0; i < kPartsPerThread; ++i) total += fast_exp2(every[i] - largest);
-  }
+  for (int i = 0; i < kSumsPerLane; ++i) total += fast_exp2(every[i] - largest);
   total = warp_sum(total);
   float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
-  for (int i = 0; i < kPartsPerThread; ++i) {
-    if (own[i] > -INFINITY) {
-      const float weight = fast_exp2(own[i] - largest) / total;
+  for (int i = 0; i < kParts; ++i) {
+    const float weight = fast_exp2(own[i] - largest);
+    if (weight > 0) {
       sum.x += weight * part[i].x;
       sum.y += weight * part[i].y;
       sum.z += weight * part[i].z;
@@ -384,12 +402,32 @@ __global__ void __launch_bounds__(kCombineThreads)
     for (int w = 0; w < kCombineThreads / 32; ++w)
       value += reinterpret_cast<const float*>(warp_values[w])[thread];
     out[(sequence * heads + head) * kLatentDim + static_cast<int64_t>(blockIdx.x) * kCombineColumns +
-        thread] = __float2bfloat16_rn(value);
+        thread] = __float2bfloat16_rn(total > 0 ? value / total : 0.0f);
   }
+}
+
+cudaError_t launch_combine(const LaunchContext& ctx, const MlaDecode& a, const Partials& partials) {
+  const dim3 grid(kLatentDim / kCombineColumns, static_cast<unsigned>(a.heads),
+                  static_cast<unsigned>(a.batch));
+  const auto kernel = a.splits <= kCombineGroups       ? mla_decode_combine_kernel<1>
+                      : a.splits <= 2 * kCombineGroups ? mla_decode_combine_kernel<2>
+                      : a.splits <= 4 * kCombineGroups ? mla_decode_combine_kernel<4>
+                      : a.splits <= 9 * kCombineGroups ? mla_decode_combine_kernel<9>
+                                                       : mla_decode_combine_kernel<16>;
+  static_assert(kMlaMaxSplits <= 16 * kCombineGroups);
+  return launch(ctx, kernel, grid, dim3(kCombineThreads), 0, partials.values, partials.log2_sum, a.out,
+                a.heads, a.splits);
 }
 
 size_t smem_bytes(int stages) {
   return static_cast<size_t>(stages) * kTileBytes + kQueryBytes + kBarrierBytes;
+}
+
+// log2 of the tiles in a page, rounded up.
+int page_shift(int page_size) {
+  int shift = 0;
+  while (shift < 20 && kMlaTileTokens << shift < page_size) ++shift;
+  return shift;
 }
 
 template <int kStages>
@@ -397,11 +435,9 @@ cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, const Par
   const dim3 grid(static_cast<unsigned>(a.splits), static_cast<unsigned>(a.batch),
                   static_cast<unsigned>((a.heads + kHeadsPerBlock - 1) / kHeadsPerBlock));
   constexpr float kLog2E = 1.4426950408889634f;
-  const auto kernel =
-      a.heads <= 8 ? mla_decode_split_kernel<kStages, 1> : mla_decode_split_kernel<kStages, 2>;
-  return launch(ctx, kernel, grid, dim3(kThreads), smem_bytes(kStages), a.q, a.cache, a.block_table,
-                a.seq_lens, a.out, partials.values, partials.log2_sum, a.heads, a.page_size, a.max_pages,
-                a.softmax_scale * kLog2E);
+  return launch(ctx, mla_decode_split_kernel<kStages>, grid, dim3(kThreads), smem_bytes(kStages), a.q,
+                a.cache, a.block_table, a.seq_lens, a.out, partials.values, partials.log2_sum, a.heads,
+                page_shift(a.page_size), a.max_pages, a.softmax_scale * kLog2E);
 }
 
 }  // namespace
@@ -409,20 +445,26 @@ cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, const Par
 int mla_decode_splits(int batch, int heads, int max_context, int sm_count) {
   const int rows = std::max(1, batch) * ((heads + kHeadsPerBlock - 1) / kHeadsPerBlock);
   const int tiles = std::max(1, (max_context + kMlaTileTokens - 1) / kMlaTileTokens);
+  const int most = std::min(tiles, kMlaMaxSplits);
+  const auto tiles_each = [&](int splits) { return (tiles + splits - 1) / splits; };
   // In units of one tile's time: filling the ring and writing partial sums cost about three tiles a block,
-  // and each part adds a little to the combine kernel.
+  // and each part adds to the combine kernel.
   constexpr double kBlockCost = 3.0;
-  constexpr double kPartCost = 0.01;
+  constexpr double kPartCost = 0.02;
   int best = 1;
   double best_cost = 0;
-  for (int splits = 1; splits <= std::min(tiles, kMlaMaxSplits); ++splits) {
+  for (int splits = 1; splits <= most; ++splits) {
     const int waves = (rows * splits + sm_count - 1) / std::max(1, sm_count);
-    const double cost = waves * (kBlockCost + (tiles + splits - 1) / splits) + kPartCost * splits * batch;
+    const double cost = waves * (kBlockCost + tiles_each(splits)) + kPartCost * splits * batch;
     if (splits == 1 || cost < best_cost) {
       best = splits;
       best_cost = cost;
     }
   }
+  // Within one wave, spread the same work over all multiprocessors: with a programmatic edge the combine
+  // blocks arrive early and would crowd on those left free.
+  const int fill = sm_count / rows;
+  if (fill > best && fill <= most && tiles_each(fill) == tiles_each(best)) best = fill;
   return best;
 }
 
@@ -435,8 +477,9 @@ size_t mla_decode_workspace_bytes(const MlaDecode& attention) {
 
 cudaError_t mla_decode(const LaunchContext& ctx, const MlaDecode& attention, void* workspace) {
   if (attention.batch <= 0 || attention.heads <= 0 || attention.page_size <= 0 ||
-      attention.page_size % kMlaTileTokens != 0 || attention.max_pages <= 0 || attention.splits < 1 ||
-      attention.splits > kMlaMaxSplits || (attention.splits > 1 && workspace == nullptr)) {
+      kMlaTileTokens << page_shift(attention.page_size) != attention.page_size || attention.max_pages <= 0 ||
+      attention.splits < 1 || attention.splits > kMlaMaxSplits ||
+      (attention.splits > 1 && workspace == nullptr)) {
     return cudaErrorInvalidValue;
   }
   int device = 0;
@@ -464,10 +507,7 @@ cudaError_t mla_decode(const LaunchContext& ctx, const MlaDecode& attention, voi
     return cudaErrorInvalidConfiguration;
   }
   if (status != cudaSuccess || attention.splits == 1) return status;
-  const dim3 grid(kLatentDim / kCombineColumns, static_cast<unsigned>(attention.heads),
-                  static_cast<unsigned>(attention.batch));
-  return launch(ctx, mla_decode_combine_kernel, grid, dim3(kCombineThreads), 0, partials.values,
-                partials.log2_sum, attention.out, attention.heads, attention.splits);
+  return launch_combine(ctx, attention, partials);
 }
 
 }  // namespace cglint::kernels

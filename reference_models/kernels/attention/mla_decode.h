@@ -11,7 +11,7 @@
 
 namespace cglint::kernels {
 
-// Tokens a block handles at a time. Pages must hold a multiple of it.
+// Tokens a block handles at a time. Pages must hold a power of two times as many.
 inline constexpr int kMlaTileTokens = 32;
 inline constexpr int kMlaMaxSplits = 256;
 
@@ -24,7 +24,7 @@ struct MlaDecode {
   bf16* out = nullptr;                   // [batch, heads, 512], contiguous
   int batch = 0;
   int heads = 0;
-  int page_size = 64;  // multiple of kMlaTileTokens
+  int page_size = 64;  // 32, 64, 128, ...
   int max_pages = 0;   // row length of block_table; seq_lens[b] <= max_pages * page_size
   float softmax_scale = 1;
   int splits = 1;  // parts each sequence is cut into, 1..kMlaMaxSplits

@@ -4,7 +4,7 @@
 namespace cglint::kernels {
 namespace {
 
-template <int kVectors, bool kAddResidual>
+template <int kVectors, bool kAddResidual, bool kPdl>
 __global__ void __launch_bounds__(1024)
     rms_norm_kernel(const bf16* input, int64_t input_stride, bf16* residual, const bf16* weight, bf16* output,
                     int64_t output_stride, int hidden, float epsilon) {
@@ -17,8 +17,7 @@ __global__ void __launch_bounds__(1024)
     const int v = static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x);
     if (weight != nullptr && v < vectors) gamma[i] = load8(weight + v * 8);
   }
-  pdl_wait();
-  pdl_trigger();
+  pdl_begin<kPdl>();
   float values[kVectors][8];
   float sum_of_squares = 0;
 #pragma unroll
@@ -65,7 +64,11 @@ cudaError_t launch_norm(const LaunchContext& ctx, const bf16* input, int64_t inp
     return cudaErrorInvalidValue;
   }
   const int vectors = hidden / 8;
-  const auto kernel = vectors <= 512 ? rms_norm_kernel<1, kAddResidual> : rms_norm_kernel<2, kAddResidual>;
+  const auto one_vector =
+      ctx.pdl ? rms_norm_kernel<1, kAddResidual, true> : rms_norm_kernel<1, kAddResidual, false>;
+  const auto two_vectors =
+      ctx.pdl ? rms_norm_kernel<2, kAddResidual, true> : rms_norm_kernel<2, kAddResidual, false>;
+  const auto kernel = vectors <= 512 ? one_vector : two_vectors;
   const int threads_wanted = vectors <= 512 ? vectors : (vectors + 1) / 2;
   const unsigned threads = static_cast<unsigned>((threads_wanted + 31) / 32 * 32);
   return launch(ctx, kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, input, input_stride,

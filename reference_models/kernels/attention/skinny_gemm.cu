@@ -36,8 +36,8 @@ __device__ __forceinline__ uint4 load_words_streaming(const bf16* pointer) {
 // feeds them to two instructions. Rows of the tile are the weight's n, columns are tokens. Units of k go
 // round the warps of all blocks that share the tile; a warp loads its next unit before it multiplies this
 // one.
-template <int kTokenTiles>
-__global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
+template <int kTokenTiles, bool kPdl>
+__global__ void __launch_bounds__(max_warps(kTokenTiles) * 32, 1)
     skinny_gemm_kernel(const bf16* x, int64_t x_token_stride, int64_t x_batch_stride, const bf16* weight,
                        int64_t weight_batch_stride, bf16* out, int64_t out_token_stride,
                        int64_t out_batch_stride, const bf16* residual, int all_tokens, int token_groups,
@@ -105,8 +105,7 @@ __global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
 
   const bool any = unit < units;
   if (any) load_weights(0, unit);
-  pdl_wait();
-  pdl_trigger();
+  pdl_begin<kPdl>();
   if (any) {
     load_tokens(0, unit);
     while (true) {
@@ -174,85 +173,90 @@ __global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
   }
 }
 
-// Weights stored [k, n]: a tile of 32 columns and all of k goes through shared memory, where transposing
+// W_UK_T is stored [k, n]: a tile of 32 columns and all of k goes through shared memory, where transposing
 // matrix loads turn it into operands. Four warps: two halves of the columns by two halves of k.
-constexpr int kKnTileN = 32;
-constexpr int kKnRowBytes = kKnTileN * 2 + 16;  // odd multiple of 16: no bank conflicts
-constexpr int kKnThreads = 128;
+constexpr int kAbsorbN = 512;
+constexpr int kAbsorbK = 128;
+constexpr int kAbsorbTileN = 32;
+constexpr int kAbsorbRowBytes = kAbsorbTileN * 2 + 16;  // odd multiple of 16: no bank conflicts
+constexpr int kAbsorbThreads = 128;
+constexpr int kAbsorbSteps = kAbsorbK / 2 / 16;
 
-template <int kTokenTiles>
-__global__ void __launch_bounds__(kKnThreads)
-    skinny_gemm_kn_kernel(const bf16* x, int64_t x_token_stride, int64_t x_batch_stride, const bf16* weight,
-                          int64_t weight_batch_stride, bf16* out, int64_t out_token_stride,
-                          int64_t out_batch_stride, int all_tokens, int token_groups, int n, int k) {
-  extern __shared__ __align__(16) unsigned char tile[];  // [k][kKnRowBytes], later reused to reduce
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
+template <int kTokenTiles, bool kPdl>
+__global__ void __launch_bounds__(kAbsorbThreads)
+    mla_absorb_query_kernel(const bf16* x, int64_t x_token_stride, int64_t x_head_stride, const bf16* weight,
+                            bf16* out, int64_t out_token_stride, int64_t out_head_stride, int all_tokens,
+                            int token_groups) {
+  constexpr int kTileValues = kTokenTiles * 8 * kAbsorbTileN;
+  static_assert(2 * kTileValues * 4 <= kAbsorbK * kAbsorbRowBytes);
+  __shared__ __align__(16) unsigned char tile[kAbsorbK * kAbsorbRowBytes];  // later reused to reduce
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread & 31;
+  const int warp = thread >> 5;
   const int g = lane >> 2;
   const int t = lane & 3;
-  const int first_n = static_cast<int>(blockIdx.x) * kKnTileN;
-  const int64_t batch = static_cast<int>(blockIdx.z) / token_groups;
+  const int first_n = static_cast<int>(blockIdx.x) * kAbsorbTileN;
+  const int64_t head = static_cast<int>(blockIdx.z) / token_groups;
   const int first_token = static_cast<int>(blockIdx.z) % token_groups * kGroupTokens;
   const int tokens = min(all_tokens - first_token, kTokenTiles * 8);
-  const bf16* source = weight + batch * weight_batch_stride + first_n;
+  const bf16* source = weight + head * (kAbsorbN * kAbsorbK) + first_n;
   const uint32_t tile_address = shared_address(tile);
-  for (int i = static_cast<int>(threadIdx.x); i < k * 4; i += kKnThreads) {
-    copy_async_16(tile_address + static_cast<uint32_t>((i >> 2) * kKnRowBytes + (i & 3) * 16),
-                  source + static_cast<int64_t>(i >> 2) * n + (i & 3) * 8);
+#pragma unroll
+  for (int i = 0; i < kAbsorbK * 4 / kAbsorbThreads; ++i) {
+    const int vector = thread + i * kAbsorbThreads;
+    copy_async_16(tile_address + static_cast<uint32_t>((vector >> 2) * kAbsorbRowBytes + (vector & 3) * 16),
+                  source + (vector >> 2) * kAbsorbN + (vector & 3) * 8);
   }
   copy_async_commit();
-  pdl_wait();
-  pdl_trigger();
+  pdl_begin<kPdl>();
 
   const int columns = (warp & 1) * 16;
-  const int half_k = k / 2;
-  const int begin = (warp >> 1) * half_k;
-  float sum[kTokenTiles][4] = {};
-  const bf16* x_row[kTokenTiles];
-  bool has_token[kTokenTiles];
+  const int begin = (warp >> 1) * (kAbsorbK / 2);
+  uint32_t b[kTokenTiles][kAbsorbSteps][2];
 #pragma unroll
   for (int m = 0; m < kTokenTiles; ++m) {
-    has_token[m] = m * 8 + g < tokens;
-    x_row[m] =
-        x + batch * x_batch_stride + (first_token + (has_token[m] ? m * 8 + g : 0)) * x_token_stride + 2 * t;
-  }
-  const int matrix_row = (lane >> 4) * 8 + (lane & 7);
-  const int matrix_column = columns + ((lane >> 3) & 1) * 8;
-  copy_async_wait<0>();
-  __syncthreads();
-#pragma unroll 4
-  for (int step = begin; step < begin + half_k; step += 16) {
-    uint32_t a[4];
-    load_matrix_x4_transposed(
-        a, tile_address + static_cast<uint32_t>((step + matrix_row) * kKnRowBytes + matrix_column * 2));
+    const bool has_token = m * 8 + g < tokens;
+    const bf16* row = x + head * x_head_stride +
+                      (first_token + (has_token ? m * 8 + g : 0)) * x_token_stride + begin + 2 * t;
 #pragma unroll
-    for (int m = 0; m < kTokenTiles; ++m) {
-      uint32_t b0 = 0;
-      uint32_t b1 = 0;
-      if (has_token[m]) {
-        b0 = *reinterpret_cast<const uint32_t*>(x_row[m] + step);
-        b1 = *reinterpret_cast<const uint32_t*>(x_row[m] + step + 8);
+    for (int step = 0; step < kAbsorbSteps; ++step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        b[m][step][half] = has_token ? *reinterpret_cast<const uint32_t*>(row + step * 16 + half * 8) : 0u;
       }
-      mma_16816(sum[m], a, b0, b1);
     }
   }
+  const int matrix_row = begin + (lane >> 4) * 8 + (lane & 7);
+  const int matrix_column = columns + ((lane >> 3) & 1) * 8;
+  float sum[kTokenTiles][4] = {};
+  copy_async_wait<0>();
   __syncthreads();
-  float* reduce = reinterpret_cast<float*>(tile);  // [2 k halves][kTokenTiles * 8][kKnTileN]
-  constexpr int kTileValues = kTokenTiles * 8 * kKnTileN;
+#pragma unroll
+  for (int step = 0; step < kAbsorbSteps; ++step) {
+    uint32_t a[4];
+    load_matrix_x4_transposed(
+        a,
+        tile_address + static_cast<uint32_t>((step * 16 + matrix_row) * kAbsorbRowBytes + matrix_column * 2));
+#pragma unroll
+    for (int m = 0; m < kTokenTiles; ++m) mma_16816(sum[m], a, b[m][step][0], b[m][step][1]);
+  }
+  __syncthreads();
+  float* reduce = reinterpret_cast<float*>(tile);  // [2 k halves][kTokenTiles * 8][kAbsorbTileN]
   float* own = reduce + (warp >> 1) * kTileValues + columns + g;
 #pragma unroll
   for (int m = 0; m < kTokenTiles; ++m) {
-    own[(m * 8 + 2 * t) * kKnTileN] = sum[m][0];
-    own[(m * 8 + 2 * t + 1) * kKnTileN] = sum[m][1];
-    own[(m * 8 + 2 * t) * kKnTileN + 8] = sum[m][2];
-    own[(m * 8 + 2 * t + 1) * kKnTileN + 8] = sum[m][3];
+    own[(m * 8 + 2 * t) * kAbsorbTileN] = sum[m][0];
+    own[(m * 8 + 2 * t + 1) * kAbsorbTileN] = sum[m][1];
+    own[(m * 8 + 2 * t) * kAbsorbTileN + 8] = sum[m][2];
+    own[(m * 8 + 2 * t + 1) * kAbsorbTileN + 8] = sum[m][3];
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * kKnTileN / 2; i += kKnThreads) {
+  for (int i = thread; i < tokens * kAbsorbTileN / 2; i += kAbsorbThreads) {
     const float low = reduce[2 * i] + reduce[kTileValues + 2 * i];
     const float high = reduce[2 * i + 1] + reduce[kTileValues + 2 * i + 1];
-    const int64_t position = batch * out_batch_stride + (first_token + 2 * i / kKnTileN) * out_token_stride +
-                             first_n + 2 * i % kKnTileN;
+    const int64_t position = head * out_head_stride +
+                             (first_token + 2 * i / kAbsorbTileN) * out_token_stride + first_n +
+                             2 * i % kAbsorbTileN;
     *reinterpret_cast<uint32_t*>(out + position) = pack_bf16(low, high);
   }
 }
@@ -318,7 +322,9 @@ cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* 
   }
   const int token_tiles = token_tiles_for(gemm.tokens);
   const int token_groups = token_groups_for(gemm.tokens);
-  const auto kernel = token_tiles == 1 ? skinny_gemm_kernel<1> : skinny_gemm_kernel<2>;
+  const auto one_tile = ctx.pdl ? skinny_gemm_kernel<1, true> : skinny_gemm_kernel<1, false>;
+  const auto two_tiles = ctx.pdl ? skinny_gemm_kernel<2, true> : skinny_gemm_kernel<2, false>;
+  const auto kernel = token_tiles == 1 ? one_tile : two_tiles;
   const int tiles = tiles_of(gemm.tokens, gemm.n, gemm.batch);
   const int units_per_block = (gemm.k / kUnitK + gemm.split_k - 1) / gemm.split_k;
   const int warps = warps_for(tiles * gemm.split_k, units_per_block, token_tiles);
@@ -335,40 +341,20 @@ cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* 
                 gemm.out_batch_stride, gemm.residual, gemm.tokens, token_groups, gemm.k, partials, arrivals);
 }
 
-cudaError_t skinny_gemm_kn(const LaunchContext& ctx, const SkinnyGemm& gemm) {
-  if (!is_valid(gemm) || gemm.n % kKnTileN != 0 || gemm.k % 32 != 0 || gemm.k > 1024 || gemm.split_k != 1 ||
-      gemm.residual != nullptr) {
-    return cudaErrorInvalidValue;
-  }
-  const int token_tiles = token_tiles_for(gemm.tokens);
-  const int token_groups = token_groups_for(gemm.tokens);
-  const auto kernel = token_tiles == 1 ? skinny_gemm_kn_kernel<1> : skinny_gemm_kn_kernel<2>;
-  const size_t smem = std::max(static_cast<size_t>(gemm.k) * kKnRowBytes,
-                               static_cast<size_t>(2 * token_tiles * 8 * kKnTileN) * sizeof(float));
-  const dim3 grid(static_cast<unsigned>(gemm.n / kKnTileN), 1,
-                  static_cast<unsigned>(gemm.batch * token_groups));
-  return launch(ctx, kernel, grid, dim3(kKnThreads), smem, gemm.x, gemm.x_token_stride, gemm.x_batch_stride,
-                gemm.weight, gemm.weight_batch_stride, gemm.out, gemm.out_token_stride, gemm.out_batch_stride,
-                gemm.tokens, token_groups, gemm.n, gemm.k);
-}
-
 cudaError_t mla_absorb_query(const LaunchContext& ctx, const bf16* q_nope, int64_t q_token_stride,
                              int64_t q_head_stride, const bf16* w_uk_t, bf16* q_latent,
                              int64_t latent_token_stride, int64_t latent_head_stride, int tokens, int heads) {
-  SkinnyGemm gemm;
-  gemm.x = q_nope;
-  gemm.x_token_stride = q_token_stride;
-  gemm.x_batch_stride = q_head_stride;
-  gemm.weight = w_uk_t;
-  gemm.weight_batch_stride = 128 * 512;
-  gemm.out = q_latent;
-  gemm.out_token_stride = latent_token_stride;
-  gemm.out_batch_stride = latent_head_stride;
-  gemm.tokens = tokens;
-  gemm.n = 512;
-  gemm.k = 128;
-  gemm.batch = heads;
-  return skinny_gemm_kn(ctx, gemm);
+  if (tokens < 1 || tokens > kSkinnyMaxTokens || heads < 1 || q_token_stride % 8 != 0 ||
+      q_head_stride % 8 != 0 || latent_token_stride % 8 != 0 || latent_head_stride % 8 != 0) {
+    return cudaErrorInvalidValue;
+  }
+  const int token_groups = token_groups_for(tokens);
+  const auto one_tile = ctx.pdl ? mla_absorb_query_kernel<1, true> : mla_absorb_query_kernel<1, false>;
+  const auto two_tiles = ctx.pdl ? mla_absorb_query_kernel<2, true> : mla_absorb_query_kernel<2, false>;
+  const auto kernel = token_tiles_for(tokens) == 1 ? one_tile : two_tiles;
+  const dim3 grid(kAbsorbN / kAbsorbTileN, 1, static_cast<unsigned>(heads * token_groups));
+  return launch(ctx, kernel, grid, dim3(kAbsorbThreads), 0, q_nope, q_token_stride, q_head_stride, w_uk_t,
+                q_latent, latent_token_stride, latent_head_stride, tokens, token_groups);
 }
 
 cudaError_t mla_project_value(const LaunchContext& ctx, const bf16* attention, const bf16* w_uv,

@@ -44,13 +44,9 @@ struct SkinnyGemm {
 [[nodiscard]] size_t skinny_gemm_workspace_bytes(const SkinnyGemm& gemm);
 [[nodiscard]] cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* workspace);
 
-// The same product for weights stored [k, n], contiguous in n (W_UK_T as engines keep it): no split, no
-// residual; k a multiple of 32 and at most 1024, n a multiple of 32.
-[[nodiscard]] cudaError_t skinny_gemm_kn(const LaunchContext& ctx, const SkinnyGemm& gemm);
-
 // MLA absorption, per head h: q_latent(t, h, :) = q_nope(t, h, :) x W_UK_T[h].
-//   q_nope   [tokens, heads, 128], token and head strides given
-//   w_uk_t   [heads, 128, 512]
+//   q_nope   [tokens, heads, 128], token and head strides given (multiples of 8); 1..kSkinnyMaxTokens tokens
+//   w_uk_t   [heads, 128, 512], contiguous
 //   q_latent [tokens, heads, 512], token and head strides given
 [[nodiscard]] cudaError_t mla_absorb_query(const LaunchContext& ctx, const bf16* q_nope,
                                            int64_t q_token_stride, int64_t q_head_stride, const bf16* w_uk_t,

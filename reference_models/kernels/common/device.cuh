@@ -27,6 +27,17 @@ __device__ __forceinline__ void pdl_trigger() {
 #endif
 }
 
+// Both, for a kernel compiled once for each kind of launch (LaunchContext::pdl). The wait lets loads issued
+// before it finish first: without a programmatic edge that would put a load of weights and the load of data
+// in sequence for nothing, about 0.4 us on an H200.
+template <bool kPdl>
+__device__ __forceinline__ void pdl_begin() {
+  if constexpr (kPdl) {
+    pdl_wait();
+    pdl_trigger();
+  }
+}
+
 // Eight bf16 values moved as one 16-byte access.
 struct alignas(16) Bf16x8 {
   __nv_bfloat162 pair[4];

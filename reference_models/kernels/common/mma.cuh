@@ -13,8 +13,7 @@ namespace cglint::kernels {
 //   b0 (k = 2t.., n = g)  b1 (k = 2t + 8.., n = g)
 //   d[0], d[1] (g, 2t and 2t + 1)  d[2], d[3] (g + 8, 2t and 2t + 1)
 __device__ __forceinline__ void mma_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -28,6 +27,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 __device__ __forceinline__ void load_matrix_x4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+// Two matrices, addresses from lanes 0..15, into r[0] and r[1].
+__device__ __forceinline__ void load_matrix_x2(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
                : "r"(address)
                : "memory");
 }
@@ -86,7 +92,8 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "r"(parity)
       : "memory");
 }
-// Copies `bytes` (multiple of 16, both sides 16-byte aligned) and reports them to the barrier.
+// Copies `bytes` (multiple of 16, both sides 16-byte aligned) and reports them to the barrier. The lanes that
+// call it together are served one at a time.
 __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, uint32_t bytes,
                                           uint32_t barrier) {
   asm volatile(
