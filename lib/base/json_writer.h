@@ -98,6 +98,33 @@ class JsonWriter {
   }
   void hex_field(std::string_view name, std::uint64_t value) { key(name), hex(value); }
 
+  // Length of the well-formed UTF-8 sequence (Unicode 15, table 3-7) at the start of `text`, or 0; on 0,
+  // `skip` is the number of bytes that one U+FFFD stands for (the maximal subpart).
+  static std::size_t utf8_sequence_length(std::string_view text, std::size_t& skip) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const unsigned char lead = byte(0);
+    std::size_t length = 0;
+    unsigned char low = 0x80, high = 0xbf;
+    if (lead >= 0xc2 && lead <= 0xdf) {
+      length = 2;
+    } else if (lead >= 0xe0 && lead <= 0xef) {
+      length = 3;
+      if (lead == 0xe0) low = 0xa0;
+      if (lead == 0xed) high = 0x9f;  // no surrogates
+    } else if (lead >= 0xf0 && lead <= 0xf4) {
+      length = 4;
+      if (lead == 0xf0) low = 0x90;
+      if (lead == 0xf4) high = 0x8f;
+    }
+    skip = 1;
+    if (length == 0) return 0;
+    for (std::size_t i = 1; i < length; ++i, low = 0x80, high = 0xbf) {
+      if (i >= text.size() || byte(i) < low || byte(i) > high) return 0;
+      skip = i + 1;
+    }
+    return length;
+  }
+
   // Places in strings where bytes that were not UTF-8 were replaced, since the writer was made.
   [[nodiscard]] std::uint64_t invalid_utf8() const { return invalid_utf8_; }
 
@@ -135,33 +162,6 @@ class JsonWriter {
     out_->append(text.data(), text.size());
   }
 
-  // Length of the well-formed UTF-8 sequence (Unicode 15, table 3-7) at the start of `text`, or 0; on 0,
-  // `skip` is the number of bytes that one U+FFFD stands for (the maximal subpart).
-  static std::size_t sequence_length(std::string_view text, std::size_t& skip) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned char lead = byte(0);
-    std::size_t length = 0;
-    unsigned char low = 0x80, high = 0xbf;
-    if (lead >= 0xc2 && lead <= 0xdf) {
-      length = 2;
-    } else if (lead >= 0xe0 && lead <= 0xef) {
-      length = 3;
-      if (lead == 0xe0) low = 0xa0;
-      if (lead == 0xed) high = 0x9f;  // no surrogates
-    } else if (lead >= 0xf0 && lead <= 0xf4) {
-      length = 4;
-      if (lead == 0xf0) low = 0x90;
-      if (lead == 0xf4) high = 0x8f;
-    }
-    skip = 1;
-    if (length == 0) return 0;
-    for (std::size_t i = 1; i < length; ++i, low = 0x80, high = 0xbf) {
-      if (i >= text.size() || byte(i) < low || byte(i) > high) return 0;
-      skip = i + 1;
-    }
-    return length;
-  }
-
   void append_string(std::string_view text) {
     *out_ += '"';
     std::size_t plain = 0;  // start of the bytes not yet copied
@@ -174,7 +174,7 @@ class JsonWriter {
       }
       if (byte >= 0x80) {
         std::size_t skip = 0;
-        const std::size_t length = sequence_length(text.substr(i), skip);
+        const std::size_t length = utf8_sequence_length(text.substr(i), skip);
         if (length > 2 || (length == 2 && (byte != 0xc2 || static_cast<unsigned char>(text[i + 1]) > 0x9f))) {
           i += length;
           continue;
