@@ -19,13 +19,15 @@ using ir::GraphId;
 using ir::NodeId;
 
 constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
-constexpr std::int64_t kHostPid = 1'000'000'000;       // the launch calls' heading; devices have small numbers
+constexpr std::int64_t kHostPid = 1'000'000'000;  // the launch calls' heading; devices have small numbers
 constexpr std::int64_t kPredictedPid = 1'100'000'000;  // one heading per predicted graph from here on
 constexpr std::int64_t kPredictedDurationNs = 1000;
-constexpr std::int64_t kNoStreamTid = 1'000'000;       // nodes that occupy no stream
+constexpr std::int64_t kNoStreamTid = 1'000'000;  // nodes that occupy no stream
 
 // Microseconds with three decimals: exactly the nanoseconds.
-std::string microseconds(std::uint64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
+std::string microseconds(std::uint64_t ns) {
+  return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
+}
 // From `from` to `to`, which is not earlier: fits 64 bits without a sign.
 std::uint64_t span(std::int64_t from, std::int64_t to) {
   return static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from);
@@ -33,10 +35,14 @@ std::uint64_t span(std::int64_t from, std::int64_t to) {
 
 std::string_view category(ir::NodeKind kind) {
   switch (kind) {
-    case ir::NodeKind::kernel: return "kernel";
-    case ir::NodeKind::memcpy: return "gpu_memcpy";
-    case ir::NodeKind::memset: return "gpu_memset";
-    default: return "graph_node";
+    case ir::NodeKind::kernel:
+      return "kernel";
+    case ir::NodeKind::memcpy:
+      return "gpu_memcpy";
+    case ir::NodeKind::memset:
+      return "gpu_memset";
+    default:
+      return "graph_node";
   }
 }
 
@@ -63,7 +69,8 @@ class TraceWriter {
       }
     }
     for (const ir::LooseOp& op : r_.loose_ops) {
-      slice(r_.text(op.name), category(op.kind), op.device, static_cast<std::int64_t>(op.stream), op.start_ns, op.end_ns);
+      slice(r_.text(op.name), category(op.kind), op.device, static_cast<std::int64_t>(op.stream), op.start_ns,
+            op.end_ns);
       json_.key("args");
       json_.begin_object();
       json_.field("device", op.device);
@@ -95,7 +102,9 @@ class TraceWriter {
     for (const ir::LooseOp& op : r_.loose_ops) least = std::min(least, op.start_ns);
     if (least != std::numeric_limits<std::int64_t>::max()) base_ns_ = least;
   }
-  static bool has_host_time(const ir::Replay& replay) { return replay.host_start_ns != 0 || replay.host_end_ns != 0; }
+  static bool has_host_time(const ir::Replay& replay) {
+    return replay.host_start_ns != 0 || replay.host_end_ns != 0;
+  }
 
   void open_event(std::string_view name, std::string_view phase, std::int64_t pid, std::int64_t tid) {
     json_.begin_object();
@@ -105,8 +114,8 @@ class TraceWriter {
     json_.field("tid", tid);
   }
   // Opens a complete event; the caller adds args and closes it.
-  void slice(std::string_view name, std::string_view cat, std::int64_t pid, std::int64_t tid, std::int64_t start_ns,
-             std::int64_t end_ns) {
+  void slice(std::string_view name, std::string_view cat, std::int64_t pid, std::int64_t tid,
+             std::int64_t start_ns, std::int64_t end_ns) {
     open_event(name.empty() ? std::string_view("(unnamed)") : name, "X", pid, tid);
     json_.field("cat", cat);
     json_.key("ts");
@@ -129,9 +138,11 @@ class TraceWriter {
     json_.field("graph", name.empty() ? std::string_view("graph") : name);
     json_.field("graph id", graph.info.source_id != 0 ? graph.info.source_id : std::uint64_t{id.index()} + 1);
     if (!node.is_valid()) return;
-    json_.field("graph node id", graph.source_id.empty() ? std::uint64_t{node.index()} : graph.source_id[node]);
+    json_.field("graph node id",
+                graph.source_id.empty() ? std::uint64_t{node.index()} : graph.source_id[node]);
     json_.field("node", node.index());
-    if (const ir::KernelNode* kernel = graph.kernel(node); kernel != nullptr && graph.facts.contains(ir::Fact::launch_config)) {
+    if (const ir::KernelNode* kernel = graph.kernel(node);
+        kernel != nullptr && graph.facts.contains(ir::Fact::launch_config)) {
       const auto dim = [&](std::string_view key, const ir::Dim3& value) {
         json_.key(key);
         json_.begin_array();
@@ -154,11 +165,13 @@ class TraceWriter {
     if (!graph.stack.empty()) {
       const auto frames = r_.frames(graph.stack[node]);
       if (!frames.empty())
-        json_.field("source", std::string_view(fmt::format("{}:{}", r_.text(frames[0].file), frames[0].line)));
+        json_.field("source",
+                    std::string_view(fmt::format("{}:{}", r_.text(frames[0].file), frames[0].line)));
     }
   }
 
-  // Dependencies as arrows from the end of one slice to the start of the next; `place` gives each node's operation.
+  // Dependencies as arrows from the end of one slice to the start of the next; `place` gives each node's
+  // operation.
   struct Place {
     bool known = false;
     std::int64_t pid = 0, tid = 0, start_ns = 0, end_ns = 0;
@@ -170,7 +183,8 @@ class TraceWriter {
       if (!from.known || !to.known) continue;
       ++next_flow_;
       // A flow belongs to the slice that contains its moment, and the end is outside.
-      flow("s", next_flow_, from.pid, from.tid, from.end_ns > from.start_ns ? from.end_ns - 1 : from.start_ns);
+      flow("s", next_flow_, from.pid, from.tid,
+           from.end_ns > from.start_ns ? from.end_ns - 1 : from.start_ns);
       flow("f", next_flow_, to.pid, to.tid, to.start_ns);
       CGLINT_TRY(flush());
     }
@@ -210,7 +224,8 @@ class TraceWriter {
         lanes_.emplace(op.device, op.stream);
         ++stats_.operations;
         if (op.node.is_valid() && op.node.index() < place.size())
-          place[op.node.index()] = {true, op.device, static_cast<std::int64_t>(op.stream), op.start_ns, op.end_ns};
+          place[op.node.index()] = {true, op.device, static_cast<std::int64_t>(op.stream), op.start_ns,
+                                    op.end_ns};
         CGLINT_TRY(flush());
       }
       if (!place.empty()) {
@@ -246,7 +261,8 @@ class TraceWriter {
       const bool active = predicted.stream[node] >= 0;
       const std::int64_t tid = active ? predicted.stream[node] : kNoStreamTid;
       std::int64_t start = base_ns_;
-      for (const NodeId before : graph.predecessors(node)) start = std::max(start, place[before.index()].end_ns);
+      for (const NodeId before : graph.predecessors(node))
+        start = std::max(start, place[before.index()].end_ns);
       if (active) {
         const auto [lane, first] = lane_free.try_emplace(tid, base_ns_);
         start = std::max(start, lane->second);
@@ -256,7 +272,8 @@ class TraceWriter {
         lane_name(pid, tid, "nodes without a stream");
       }
       place[node.index()] = {true, pid, tid, start, active ? start + kPredictedDurationNs : start};
-      slice(r_.text(graph.name[node]).empty() ? ir::node_kind_name(graph.kind[node]) : r_.text(graph.name[node]),
+      slice(r_.text(graph.name[node]).empty() ? ir::node_kind_name(graph.kind[node])
+                                              : r_.text(graph.name[node]),
             "predicted", pid, tid, start, place[node.index()].end_ns);
       json_.key("args");
       json_.begin_object();
@@ -273,7 +290,9 @@ class TraceWriter {
   }
 
   void heading(std::int64_t pid, const std::string& text) { metadata("process_name", pid, 0, text); }
-  void lane_name(std::int64_t pid, std::int64_t tid, const std::string& text) { metadata("thread_name", pid, tid, text); }
+  void lane_name(std::int64_t pid, std::int64_t tid, const std::string& text) {
+    metadata("thread_name", pid, tid, text);
+  }
   void metadata(std::string_view what, std::int64_t pid, std::int64_t tid, const std::string& text) {
     open_event(what, "M", pid, tid);
     json_.key("args");
@@ -289,7 +308,8 @@ class TraceWriter {
         std::string name = fmt::format("GPU {}", device);
         for (const ir::Process& process : r_.processes)
           for (const ir::Gpu& gpu : process.gpus)
-            if (gpu.device == device && !r_.text(gpu.name).empty()) name = fmt::format("GPU {}: {}", device, r_.text(gpu.name));
+            if (gpu.device == device && !r_.text(gpu.name).empty())
+              name = fmt::format("GPU {}: {}", device, r_.text(gpu.name));
         heading(device, name);
       }
       lane_name(device, static_cast<std::int64_t>(stream), fmt::format("stream {}", stream));

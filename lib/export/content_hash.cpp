@@ -300,10 +300,12 @@ ContentHash ContentHasher::hash_one(const Graph& g, int depth) {
   buffer.add(g.facts.bits());
   buffer.add(static_cast<std::uint64_t>(g.info.role));
   const auto add_body = [&](ir::GraphId body) {
-    const Graph* const graph = find_graph(r, body);
-    if (graph == nullptr || depth >= kMaxBodyDepth) return buffer.add(0);
     auto known = bodies_.find(body);
-    if (known == bodies_.end()) known = bodies_.emplace(body, hash_one(*graph, depth + 1)).first;
+    if (known == bodies_.end()) {
+      const Graph* const graph = find_graph(r, body);
+      if (graph == nullptr || depth >= kMaxBodyDepth) return buffer.add(0);
+      known = bodies_.emplace(body, hash_one(*graph, depth + 1)).first;
+    }
     const ContentHash hash = known->second;
     buffer.add(hash.low);
     buffer.add(hash.high);

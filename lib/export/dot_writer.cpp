@@ -19,8 +19,8 @@ using ir::NodeKind;
 
 constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 
-// A text inside a record label. Characters that Graphviz or the record syntax would take for themselves get a backslash;
-// control characters and bytes that are not UTF-8 have no escape there and are shown as \\xNN.
+// A text inside a record label. Characters that Graphviz or the record syntax would take for themselves get a
+// backslash; control characters and bytes that are not UTF-8 have no escape there and are shown as \\xNN.
 void append_escaped(std::string& out, std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {
@@ -55,12 +55,18 @@ std::string dim_text(const ir::Dim3& dim) {
 
 std::string_view side_word(ir::MemoryKind kind) {
   switch (kind) {
-    case ir::MemoryKind::host_pageable: return "HOST PAGEABLE";
-    case ir::MemoryKind::host_pinned: return "HOST PINNED";
-    case ir::MemoryKind::device: return "DEVICE";
-    case ir::MemoryKind::array: return "ARRAY";
-    case ir::MemoryKind::managed: return "UNIFIED";
-    case ir::MemoryKind::unknown: break;
+    case ir::MemoryKind::host_pageable:
+      return "HOST PAGEABLE";
+    case ir::MemoryKind::host_pinned:
+      return "HOST PINNED";
+    case ir::MemoryKind::device:
+      return "DEVICE";
+    case ir::MemoryKind::array:
+      return "ARRAY";
+    case ir::MemoryKind::managed:
+      return "UNIFIED";
+    case ir::MemoryKind::unknown:
+      break;
   }
   return "UNKNOWN";
 }
@@ -68,10 +74,14 @@ std::string_view side_word(ir::MemoryKind kind) {
 char side_letter(ir::MemoryKind kind) {
   switch (kind) {
     case ir::MemoryKind::host_pageable:
-    case ir::MemoryKind::host_pinned: return 'H';
-    case ir::MemoryKind::device: return 'D';
-    case ir::MemoryKind::array: return 'A';
-    default: return 'U';
+    case ir::MemoryKind::host_pinned:
+      return 'H';
+    case ir::MemoryKind::device:
+      return 'D';
+    case ir::MemoryKind::array:
+      return 'A';
+    default:
+      return 'U';
   }
 }
 
@@ -101,7 +111,8 @@ class DotWriter {
   base::Result<void> run(GraphId root) {
     out_ = "digraph dot {\n";
     number(root);
-    for (std::size_t i = 0; i < graphs_.size(); ++i)  // bodies join the list behind their graph: breadth first
+    for (std::size_t i = 0; i < graphs_.size();
+         ++i)  // bodies join the list behind their graph: breadth first
       CGLINT_TRY(write_cluster(*recording_.graphs[graphs_[i]], i + 1));
     out_ += "}\n";
     return sink_.write(out_);
@@ -125,14 +136,17 @@ class DotWriter {
     const auto box = [&](std::string_view type, const std::string& rows) {
       out_ += fmt::format("[style=\"solid\" shape=\"rectangle\" label=\"{}\n{}\n{}\"];\n\n", id, type, rows);
     };
-    const auto hex = [](std::string_view key, std::uint64_t value) { return fmt::format("{}: 0x{:016X}\n", key, value); };
+    const auto hex = [](std::string_view key, std::uint64_t value) {
+      return fmt::format("{}: 0x{:016X}\n", key, value);
+    };
     switch (graph.kind[node]) {
       case NodeKind::kernel: {
         out_ += fmt::format("[style=\"bold\" shape=\"record\" label=\"{{KERNEL\n| {{ID | {} | ", id);
         append_escaped(out_, recording_.text(graph.name[node]));
         if (const ir::KernelNode* k = graph.kernel(node)) {
           if (graph.facts.contains(ir::Fact::launch_config))
-            out_ += fmt::format("\\<\\<\\<{},{},{}\\>\\>\\>", dim_text(k->grid), dim_text(k->block), k->dynamic_shared_bytes);
+            out_ += fmt::format("\\<\\<\\<{},{},{}\\>\\>\\>", dim_text(k->grid), dim_text(k->block),
+                                k->dynamic_shared_bytes);
           out_ += "}\n";
           if (k->cooperative != ir::Tri::unknown)
             out_ += fmt::format("| {{cooperative | {}}}\n", k->cooperative == ir::Tri::yes ? 1 : 0);
@@ -146,16 +160,20 @@ class DotWriter {
       }
       case NodeKind::memcpy: {
         const ir::MemcpyNode copy = graph.memcpy(node) != nullptr ? *graph.memcpy(node) : ir::MemcpyNode();
-        out_ += fmt::format("[style=\"solid\" shape=\"record\" label=\"{{\nMEMCPY\n| {{{{ID | node handle}} | {{{} | 0x{:016X}}}}}\n", id, 0);
-        out_ += fmt::format("| {{kind | {}to{} ({} to {})}}\n", side_letter(copy.src_kind), side_letter(copy.dst_kind),
-                            side_word(copy.src_kind), side_word(copy.dst_kind));
+        out_ += fmt::format(
+            "[style=\"solid\" shape=\"record\" label=\"{{\nMEMCPY\n| {{{{ID | node handle}} | {{{} | "
+            "0x{:016X}}}}}\n",
+            id, 0);
+        out_ += fmt::format("| {{kind | {}to{} ({} to {})}}\n", side_letter(copy.src_kind),
+                            side_letter(copy.dst_kind), side_word(copy.src_kind), side_word(copy.dst_kind));
         if (graph.memcpy(node) != nullptr) {
           out_ += fmt::format(
-              "| {{{{srcPtr | dstPtr}} | {{pitch | ptr | xsize | ysize | pitch | ptr | xsize | ysize}} | {{{} | 0x{:016X} | 0 | "
+              "| {{{{srcPtr | dstPtr}} | {{pitch | ptr | xsize | ysize | pitch | ptr | xsize | ysize}} | "
+              "{{{} | 0x{:016X} | 0 | "
               "0 | {} | 0x{:016X} | 0 | 0}}}}\n",
               copy.src_pitch_bytes, copy.src, copy.dst_pitch_bytes, copy.dst);
-          out_ += fmt::format("| {{Extent | {{{{Width | {}}} | {{Height | {}}} | {{Depth | {}}}}}}}\n", copy.width_bytes,
-                              copy.height, copy.depth);
+          out_ += fmt::format("| {{Extent | {{{{Width | {}}} | {{Height | {}}} | {{Depth | {}}}}}}}\n",
+                              copy.width_bytes, copy.height, copy.depth);
         }
         out_ += "}\"];\n\n";
         return;
@@ -164,14 +182,16 @@ class DotWriter {
         const ir::MemsetNode* fill = graph.memset(node);
         if (fill == nullptr) return box("MEMSET", "");
         out_ += fmt::format(
-            "[style=\"solid\" shape=\"record\" label=\"{{MEMSET\n| {{{{ID | node handle | dptr | pitch | value | elementSize | "
+            "[style=\"solid\" shape=\"record\" label=\"{{MEMSET\n| {{{{ID | node handle | dptr | pitch | "
+            "value | elementSize | "
             "width | height}} | {{{} | 0x{:016X} | 0x{:016X} | {} | {} | {} | {} | {}}}}}}}\"];\n\n",
             id, 0, fill->dst, fill->pitch_bytes, fill->value, fill->element_bytes, fill->width, fill->height);
         return;
       }
       case NodeKind::host:
         return box("HOST", in(graph.hosts) ? hex("userData", graph.hosts[side].user_data) : std::string());
-      case NodeKind::empty: return box("EMPTY", "");
+      case NodeKind::empty:
+        return box("EMPTY", "");
       case NodeKind::event_record:
         return box("EVENT_RECORD", in(graph.events) ? hex("event", graph.events[side].event) : std::string());
       case NodeKind::event_wait:
@@ -184,8 +204,10 @@ class DotWriter {
       case NodeKind::mem_free: {
         const bool is_alloc = graph.kind[node] == NodeKind::mem_alloc;
         const ir::AllocNode alloc = in(graph.allocs) ? graph.allocs[side] : ir::AllocNode();
-        out_ += fmt::format("[style=\"solid\" shape=\"record\" label=\"{{\n{}\n| {{{{ID | node handle}} | {{{} | 0x{:016X}}}}}\n",
-                            is_alloc ? "MEM_ALLOC" : "MEM_FREE", id, 0);
+        out_ += fmt::format(
+            "[style=\"solid\" shape=\"record\" label=\"{{\n{}\n| {{{{ID | node handle}} | {{{} | "
+            "0x{:016X}}}}}\n",
+            is_alloc ? "MEM_ALLOC" : "MEM_FREE", id, 0);
         if (is_alloc) {
           out_ += fmt::format("| {{{{bytesize | dptr}} | {{{} | 0x{:016X}}}}}\n", alloc.bytes, alloc.address);
         } else {
@@ -194,12 +216,16 @@ class DotWriter {
         out_ += "}\"];\n\n";
         return;
       }
-      case NodeKind::ext_semaphore_signal: return box("EXT_SEMAS_SIGNAL", "");
-      case NodeKind::ext_semaphore_wait: return box("EXT_SEMAS_WAIT", "");
+      case NodeKind::ext_semaphore_signal:
+        return box("EXT_SEMAS_SIGNAL", "");
+      case NodeKind::ext_semaphore_wait:
+        return box("EXT_SEMAS_WAIT", "");
       case NodeKind::batch_mem_op: {
-        const ir::BatchMemOpNode batch = in(graph.batch_mem_ops) ? graph.batch_mem_ops[side] : ir::BatchMemOpNode();
+        const ir::BatchMemOpNode batch =
+            in(graph.batch_mem_ops) ? graph.batch_mem_ops[side] : ir::BatchMemOpNode();
         out_ += fmt::format(
-            "[style=\"solid\" shape=\"record\" label=\"{{\nBATCH_MEM_OP\n| {{{{ID | node handle | count | flags }} | {{{} | 0x{:016X} "
+            "[style=\"solid\" shape=\"record\" label=\"{{\nBATCH_MEM_OP\n| {{{{ID | node handle | count | "
+            "flags }} | {{{} | 0x{:016X} "
             "| {} | 0x00000000 }}}}\n}}\"];\n\n",
             id, 0, batch.count);
         return;
@@ -210,10 +236,17 @@ class DotWriter {
           const ir::ConditionalNode& conditional = graph.conditionals[side];
           const bool is_switch = conditional.type == ir::ConditionalNode::Type::switch_;
           switch (conditional.type) {
-            case ir::ConditionalNode::Type::if_: out_ += "| {Conditional Type| IF}\n"; break;
-            case ir::ConditionalNode::Type::while_: out_ += "| {Conditional Type| WHILE}\n"; break;
-            case ir::ConditionalNode::Type::switch_: out_ += "| {Conditional Type| SWITCH}\n"; break;
-            case ir::ConditionalNode::Type::unknown: break;
+            case ir::ConditionalNode::Type::if_:
+              out_ += "| {Conditional Type| IF}\n";
+              break;
+            case ir::ConditionalNode::Type::while_:
+              out_ += "| {Conditional Type| WHILE}\n";
+              break;
+            case ir::ConditionalNode::Type::switch_:
+              out_ += "| {Conditional Type| SWITCH}\n";
+              break;
+            case ir::ConditionalNode::Type::unknown:
+              break;
           }
           for (std::uint32_t i = 0; i < conditional.bodies.count; ++i) {
             const std::size_t body = number(graph.bodies[conditional.bodies.first + i]);
@@ -255,8 +288,8 @@ class DotWriter {
     std::vector<std::uint32_t> place(graph.node_count(), 0);
     for (const ir::EdgeId edge : graph.edges()) {
       const NodeId from = graph.edge_from[edge], to = graph.edge_to[edge];
-      out_ += fmt::format("\"graph_{0}_node_{1}\" -> \"graph_{0}_node_{2}\" [headlabel={3}", cluster, from.index(), to.index(),
-                          place[to.index()]++);
+      out_ += fmt::format("\"graph_{0}_node_{1}\" -> \"graph_{0}_node_{2}\" [headlabel={3}", cluster,
+                          from.index(), to.index(), place[to.index()]++);
       const ir::EdgeData data = graph.data(edge);
       if (data.is_programmatic()) out_ += " style=\"dashed\" label=\"programmatic\"";
       if (data.is_launch_order()) out_ += " style=\"dotted\" label=\"launch order\"";

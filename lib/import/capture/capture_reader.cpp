@@ -667,6 +667,7 @@ base::Result<void> Reader::read_line(const LineReader::Line& line) {
     return make_error(ErrorCode::malformed,
                       fmt::format("the first line is not a capture header: {}", problem_), line.offset_bytes);
   skip_broken(line);
+  if (fatal_) return *fatal_;
   return {};
 }
 

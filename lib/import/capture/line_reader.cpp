@@ -7,8 +7,9 @@
 
 namespace cglint::import {
 namespace {
+constexpr std::size_t kFirstReadBytes = std::size_t{64} << 10;
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
-}
+}  // namespace
 
 base::Result<std::optional<LineReader::Line>> LineReader::next() {
   while (true) {
@@ -40,7 +41,7 @@ base::Result<std::optional<LineReader::Line>> LineReader::next() {
       begin_ = 0;
       end_ = searched_;
     }
-    const std::size_t room = std::max(kReadBytes, searched_ / 2);
+    const std::size_t room = std::max(buffer_.empty() ? kFirstReadBytes : kReadBytes, searched_ / 2);
     if (buffer_.size() < end_ + room + kPaddingBytes) buffer_.resize(end_ + room + kPaddingBytes);
     auto n = source_.read(buffer_.data() + end_, buffer_.size() - kPaddingBytes - end_);
     if (!n) {

@@ -34,7 +34,8 @@ std::string dot_of(const ir::Recording& recording, ir::GraphId id) {
 }
 
 // What DOT can keep of a graph must come back, names of any kind included.
-void expect_same_dot_graph(const ir::Recording& ra, const ir::Graph& a, const ir::Recording& rb, const ir::Graph& b) {
+void expect_same_dot_graph(const ir::Recording& ra, const ir::Graph& a, const ir::Recording& rb,
+                           const ir::Graph& b) {
   ASSERT_EQ(a.node_count(), b.node_count());
   for (const ir::NodeId node : a.nodes()) {
     ASSERT_EQ(ir::node_kind_name(a.kind[node]), ir::node_kind_name(b.kind[node])) << node.index();
@@ -90,8 +91,8 @@ TEST(DotWriter, GraphsComeBackThroughTheImporter) {
 TEST(DotWriter, PlainNamesComeBackExactly) {
   ir::Recording recording;
   ir::GraphBuilder builder;
-  const std::vector<std::string> names = {"_Z1kPf", "gemm<float, 4>", "a|b{c}", "quote\"back\\slash", "graph_7", "größe",
-                                          "MEMSET"};
+  const std::vector<std::string> names = {"_Z1kPf",  "gemm<float, 4>", "a|b{c}", "quote\"back\\slash",
+                                          "graph_7", "größe",          "MEMSET"};
   for (const std::string& name : names) {
     ir::KernelNode kernel;
     kernel.function = recording.intern_function(name);
@@ -129,8 +130,8 @@ ir::Recording timed_recording() {
   builder.add_edge(ir::NodeId(0), ir::NodeId(1));
   builder.add_edge(ir::NodeId(0), ir::NodeId(2));
   builder.add_edge(ir::NodeId(1), ir::NodeId(2));
-  g.facts = {ir::Fact::nodes, ir::Fact::edges, ir::Fact::creation_order, ir::Fact::kernel_names,
-             ir::Fact::replay_streams, ir::Fact::replay_times};
+  g.facts = {ir::Fact::nodes,        ir::Fact::edges,          ir::Fact::creation_order,
+             ir::Fact::kernel_names, ir::Fact::replay_streams, ir::Fact::replay_times};
   g.info.name = recording.intern("decode \"b=8\"");
   for (int i = 0; i < 2; ++i) {
     const std::int64_t t = 1'700'000'000'123'456'789 + i * 10'001;
@@ -145,8 +146,8 @@ ir::Recording timed_recording() {
     g.replays.push_back(replay);
   }
   recording.graphs.push_back(*builder.finish());
-  recording.loose_ops.push_back({recording.intern("eager"), 1'700'000'000'123'400'000, 1'700'000'000'123'400'500, 7, 99, 0,
-                                 ir::NodeKind::kernel});
+  recording.loose_ops.push_back({recording.intern("eager"), 1'700'000'000'123'400'000,
+                                 1'700'000'000'123'400'500, 7, 99, 0, ir::NodeKind::kernel});
   recording.has_timeline = true;
   return recording;
 }
@@ -161,7 +162,9 @@ TEST(ChromeTrace, TimesStreamsAndFlows) {
   EXPECT_NE(text.find(R"("ts":56.789,"dur":1.001)"), std::string::npos);
   EXPECT_NE(text.find(R"("ts":59.788,"dur":0.001)"), std::string::npos);
   std::size_t starts = 0;
-  for (std::size_t at = text.find("\"ph\":\"s\""); at != std::string::npos; at = text.find("\"ph\":\"s\"", at + 1)) ++starts;
+  for (std::size_t at = text.find("\"ph\":\"s\""); at != std::string::npos;
+       at = text.find("\"ph\":\"s\"", at + 1))
+    ++starts;
   EXPECT_EQ(starts, 3U);  // the edges, once
 }
 

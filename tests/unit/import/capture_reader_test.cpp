@@ -1,0 +1,610 @@
+// What the capture importer does with files that are not whole, not right, or newer than it.
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "export/capture_writer.h"
+#include "import/capture/capture_importer.h"
+#include "ir/graph_builder.h"
+#include "support/deep_equal.h"
+#include "support/random_recording.h"
+
+namespace cglint::import {
+namespace {
+
+base::Result<ir::Recording> try_read(const std::string& bytes, const ReadOptions& options = {}) {
+  const auto source = Source::from_memory(bytes, "test", options.limits);
+  return make_capture_importer()->read(*source, options);
+}
+
+ir::Recording read(const std::string& bytes, const ReadOptions& options = {}) {
+  auto recording = try_read(bytes, options);
+  if (!recording) {
+    ADD_FAILURE() << recording.error().to_string();
+    return {};
+  }
+  return std::move(*recording);
+}
+
+std::string write(const ir::Recording& recording,
+                  exporter::Compression compression = exporter::Compression::none, bool merge = false) {
+  std::string bytes;
+  exporter::CaptureWriterOptions options;
+  options.compression = compression;
+  options.merge_equal = merge;
+  EXPECT_TRUE(exporter::write_capture(recording, exporter::make_string_sink(bytes), options).has_value());
+  return bytes;
+}
+
+// The losses of one severity, "count what|".
+std::string losses(const ir::Recording& recording, ir::Loss::Severity severity) {
+  std::string text;
+  for (const ir::Loss& loss : recording.losses)
+    if (loss.severity == severity)
+      text += std::to_string(loss.count) + " " + std::string(recording.text(loss.what)) + "|";
+  return text;
+}
+using Severity = ir::Loss::Severity;
+
+const std::string kHeader = "{\"type\":\"header\",\"format\":\"cglint-capture\",\"version\":\"1.0\"}\n";
+const std::string kSmallGraph =
+    R"({"type":"graph","graph":0,"facts":["nodes","edges","replay_streams"],"functions":[{"name":"k"}],)"
+    R"("launches":[{"function":0,"grid":[2,1,1]}],"nodes":[{"kind":"kernel","launch":0},{"kind":"empty"}],"edges":[[0,1]]})"
+    "\n";
+std::string end(int records) {
+  return "{\"type\":\"end\",\"records\":" + std::to_string(records) + "}\n";
+}
+
+// --- torn files
+// -------------------------------------------------------------------------------------------------------------
+
+// A recording whose text is small enough to be cut at every byte.
+ir::Recording small_recording() {
+  return test::random_recording(3, {.graphs = 2, .max_nodes = 2});
+}
+
+void expect_prefix(const ir::Recording& whole, const ir::Recording& torn) {
+  // Graphs come in file order, so the graphs of a torn file are the first ones of the whole file.
+  ASSERT_LE(torn.graphs.size(), whole.graphs.size());
+  for (const ir::GraphId id : torn.graphs.ids()) {
+    ASSERT_NE(torn.graphs[id], nullptr);
+    EXPECT_EQ(torn.graphs[id]->node_count(), whole.graphs[id]->node_count());
+    EXPECT_EQ(torn.graphs[id]->edge_count(), whole.graphs[id]->edge_count());
+    EXPECT_LE(torn.graphs[id]->replays.size(), whole.graphs[id]->replays.size());
+  }
+}
+
+TEST(CaptureReader, ATornTextReadsUpToTheTear) {
+  const std::string bytes = write(small_recording());
+  const ir::Recording whole = read(bytes);
+  const std::size_t header = bytes.find('\n');
+  std::size_t most = 0;
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    auto torn = try_read(bytes.substr(0, size));
+    if (size < header) {
+      ASSERT_FALSE(torn.has_value()) << size;
+      continue;
+    }
+    ASSERT_TRUE(torn.has_value()) << size << ": " << torn.error().to_string();
+    expect_prefix(whole, *torn);
+    most = std::max(most, torn->graphs.size());
+    const std::string lost = losses(*torn, Severity::data_loss);
+    const bool at_line_end = bytes[size] == '\n' || bytes[size - 1] == '\n';
+    // Cut just before the last newline nothing is missing.
+    if (size + 1 == bytes.size()) {
+      EXPECT_EQ(test::difference(whole, *torn), "");
+      continue;
+    }
+    EXPECT_NE(lost.find("no end record"), std::string::npos) << size;
+    EXPECT_EQ(lost.find("cut short and was left out") != std::string::npos, !at_line_end)
+        << size << ": " << lost;
+  }
+  EXPECT_EQ(most, whole.graphs.size());
+}
+
+TEST(CaptureReader, ATornCompressedFileReadsUpToTheTear) {
+  const ir::Recording recording = small_recording();
+  for (const auto compression : {exporter::Compression::gzip, exporter::Compression::zstd}) {
+    const std::string bytes = write(recording, compression);
+    const ir::Recording whole = read(bytes);
+    std::size_t most = 0, readable = 0;
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+      auto torn = try_read(bytes.substr(0, size));
+      if (!torn.has_value()) {
+        ASSERT_EQ(readable, 0U) << size;  // only before the header is whole
+        continue;
+      }
+      ++readable;
+      expect_prefix(whole, *torn);
+      most = std::max(most, torn->graphs.size());
+      // The last 8 bytes of a gzip member are its check sum: the record itself is whole before them.
+      EXPECT_TRUE(losses(*torn, Severity::data_loss).find("no end record") != std::string::npos ||
+                  losses(*torn, Severity::data_loss).find("cut short") != std::string::npos)
+          << size;
+      EXPECT_EQ(losses(*torn, Severity::error), losses(whole, Severity::error)) << size;
+    }
+    EXPECT_EQ(most, whole.graphs.size());
+    EXPECT_GT(readable, bytes.size() / 2);
+  }
+}
+
+TEST(CaptureReader, EveryRecordIsAGzipMemberOfItsOwn) {
+  const ir::Recording recording = small_recording();
+  const std::string text = write(recording);
+  std::string bytes = write(recording, exporter::Compression::gzip);
+  std::size_t members = 0;
+  std::string all;
+  while (!bytes.empty()) {
+    z_stream stream{};
+    ASSERT_EQ(inflateInit2(&stream, 15 + 16), Z_OK);
+    std::string record(1 << 20, '\0');
+    stream.next_in = reinterpret_cast<Bytef*>(bytes.data());
+    stream.avail_in = static_cast<uInt>(bytes.size());
+    stream.next_out = reinterpret_cast<Bytef*>(record.data());
+    stream.avail_out = static_cast<uInt>(record.size());
+    ASSERT_EQ(inflate(&stream, Z_FINISH), Z_STREAM_END);
+    record.resize(stream.total_out);
+    bytes.erase(0, stream.total_in);
+    inflateEnd(&stream);
+    EXPECT_EQ(std::count(record.begin(), record.end(), '\n'), 1);
+    EXPECT_EQ(record.back(), '\n');
+    all += record;
+    ++members;
+  }
+  EXPECT_EQ(all, text);
+  EXPECT_EQ(members, static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));
+}
+
+TEST(CaptureReader, WithoutGraphEndReplaysAreIncompleteAndPromisedFactsSpoiled) {
+  const std::string replays =
+      R"({"type":"replays","graph":0,"base_ns":"1000","replays":[{"correlation":5,"ops":[[0,0,7,1,2]]}]})"
+      "\n";
+  {
+    const ir::Recording torn = read(kHeader + kSmallGraph + replays);
+    const ir::Graph& graph = *torn.graphs[ir::GraphId(0)];
+    ASSERT_EQ(graph.replays.size(), 1U);
+    EXPECT_FALSE(graph.replays[ir::ReplayId(0)].complete);
+    EXPECT_EQ(graph.replay_ops[0].start_ns, 1001);
+    EXPECT_TRUE(graph.facts.contains(ir::Fact::replay_streams));
+  }
+  {
+    const ir::Recording torn = read(kHeader + kSmallGraph);
+    const ir::Graph& graph = *torn.graphs[ir::GraphId(0)];
+    EXPECT_FALSE(graph.facts.contains(ir::Fact::replay_streams));
+    ASSERT_EQ(graph.spoiled.size(), 1U);
+    EXPECT_EQ(graph.spoiled[0].fact, ir::Fact::replay_streams);
+  }
+  {
+    const ir::Recording whole =
+        read(kHeader + kSmallGraph + replays + "{\"type\":\"graph_end\",\"graph\":0}\n");
+    EXPECT_TRUE(whole.graphs[ir::GraphId(0)]->replays[ir::ReplayId(0)].complete);
+  }
+  {
+    const ir::Recording whole = read(kHeader + kSmallGraph + replays + end(3));
+    EXPECT_TRUE(whole.graphs[ir::GraphId(0)]->replays[ir::ReplayId(0)].complete);
+    EXPECT_TRUE(whole.losses.empty()) << losses(whole, Severity::data_loss);
+  }
+}
+
+// --- segments
+// ---------------------------------------------------------------------------------------------------------------
+
+TEST(CaptureReader, FilesCanBeConcatenated) {
+  const ir::Recording first = test::random_recording(11), second = test::random_recording(12);
+  for (const auto compression :
+       {exporter::Compression::none, exporter::Compression::gzip, exporter::Compression::zstd}) {
+    const ir::Recording both = read(write(first, compression) + write(second, compression));
+    EXPECT_EQ(both.processes.size(), first.processes.size() + second.processes.size());
+    EXPECT_EQ(both.graphs.size(), first.graphs.size() + second.graphs.size());
+    EXPECT_EQ(both.allocations.size(), first.allocations.size() + second.allocations.size());
+    EXPECT_EQ(losses(both, Severity::data_loss).find("no end record"), std::string::npos);
+    // Numbers are the segment's: the second file's graphs belong to the second file's processes.
+    for (std::size_t i = first.graphs.size(); i < both.graphs.size(); ++i) {
+      const ir::ProcessId process = both.graphs[ir::GraphId::from_size(i)]->info.process;
+      EXPECT_TRUE(!process.is_valid() || process.index() >= first.processes.size());
+    }
+    // Written as one file, it still says the same.
+    EXPECT_EQ(test::difference(both, read(write(both, compression))), "");
+  }
+}
+
+TEST(CaptureReader, ATornFirstFileDoesNotSpoilTheSecond) {
+  const std::string whole = kHeader + kSmallGraph + "{\"type\":\"graph_end\",\"graph\":0}\n" + end(3);
+  const ir::Recording both = read(kHeader + kSmallGraph + whole);
+  ASSERT_EQ(both.graphs.size(), 2U);
+  EXPECT_FALSE(both.graphs[ir::GraphId(0)]->facts.contains(ir::Fact::replay_streams));
+  EXPECT_TRUE(both.graphs[ir::GraphId(1)]->facts.contains(ir::Fact::replay_streams));
+  EXPECT_NE(losses(both, Severity::data_loss).find("1 the recording has no end record"), std::string::npos);
+}
+
+// --- versions and unknown things
+// ----------------------------------------------------------------------------------------------
+
+TEST(CaptureReader, ANewerMajorVersionIsRefused) {
+  for (const bool later : {false, true}) {
+    auto result = try_read((later ? kHeader + end(1) : std::string()) +
+                           "{\"type\":\"header\",\"format\":\"cglint-capture\",\"version\":\"2.0\"}\n");
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code, base::ErrorCode::unsupported);
+    EXPECT_NE(result.error().message.find("2.0"), std::string::npos);
+  }
+}
+
+TEST(CaptureReader, ANewerMinorVersionIsReadAndUnknownThingsAreCounted) {
+  const ir::Recording recording = read(
+      "{\"type\":\"header\",\"format\":\"cglint-capture\",\"version\":\"1.7\",\"mood\":{\"deep\":[[[1]]]}}\n"
+      R"({"type":"graph","graph":0,"colour":"red","facts":["nodes","telepathy"],"nodes":[{"kind":"teleport","x":1},{"kind":"empty"}]})"
+      "\n"
+      R"({"type":"weather","rain":true})"
+      "\n" +
+      end(3));
+  ASSERT_EQ(recording.graphs.size(), 1U);
+  EXPECT_EQ(recording.graphs[ir::GraphId(0)]->kind[ir::NodeId(0)], ir::NodeKind::unknown);
+  EXPECT_EQ(
+      losses(recording, Severity::info),
+      "3 properties that this version does not know were ignored (the first: \"mood\")|"
+      "2 values that this version does not know were taken as unknown (the first: fact \"telepathy\")|");
+  EXPECT_EQ(losses(recording, Severity::data_loss),
+            "1 records of a type that this version does not know were skipped (\"weather\")|");
+  EXPECT_EQ(losses(recording, Severity::error), "");
+}
+
+TEST(CaptureReader, NotACaptureFileIsAnError) {
+  for (const std::string text :
+       {"", "\n\n", "{}\n", "[]\n", "{\"type\":\"graph\",\"graph\":0,\"facts\":[],\"nodes\":[]}\n",
+        "plain text\n", "{\"type\":\"header\",\"format\":\"other\",\"version\":\"1.0\"}\n",
+        "{\"type\":\"header\",\"format\":\"cglint-capture\",\"version\":\"one\"}\n",
+        "{\"type\":\"header\",\"format\":\"cglint-capture\"}\n", "\xff\xfe\n"}) {
+    auto result = try_read(text);
+    EXPECT_FALSE(result.has_value()) << text;
+  }
+  // A broken header later on cannot be skipped: the numbers after it would mean something else.
+  auto result = try_read(kHeader + "{\"type\":\"header\",\"format\":\"cglint-capture\",\"version\":1}\n");
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().offset_bytes, kHeader.size());
+}
+
+TEST(CaptureReader, TablesMayStandAnywhere) {
+  const ir::Recording usual = read(
+      kHeader +
+      R"({"type":"process","process":4,"pid":1})"
+      "\n"
+      R"({"type":"allocations","process":4,"allocations":[{"id":9,"base":"0x1000","size_bytes":64}]})"
+      "\n"
+      R"({"type":"graph","graph":0,"process":4,"facts":["nodes"],"functions":[{"name":"k"}],"launches":[{"function":0,"layout":[[0,0,8]]}],)"
+      R"("streams":[{"handle":"0x5"}],"frames":[{"file":"f"}],"stacks":[[0]],"nvtx":[["a","b"]],"defaults":{"stream":0},)"
+      R"("nodes":[{"kind":"kernel","launch":0,"args":["0x1010"],"arg_allocations":[9],"nvtx":0,"stack":0}],)"
+      R"("sync_ops":[{"kind":"event_wait","stream":0}],"info":{"origin_stream":0}})"
+      "\n" +
+      end(4));
+  const ir::Recording reversed = read(
+      kHeader +
+      R"({"pid":1,"process":4,"type":"process"})"
+      "\n"
+      R"({"allocations":[{"id":9,"base":"0x1000","size_bytes":64}],"process":4,"type":"allocations"})"
+      "\n"
+      R"({"info":{"origin_stream":0},"sync_ops":[{"stream":0,"kind":"event_wait"}],)"
+      R"("nodes":[{"stack":0,"nvtx":0,"arg_allocations":[9],"args":["0x1010"],"launch":0,"kind":"kernel"}],"defaults":{"stream":0},)"
+      R"("nvtx":[["a","b"]],"stacks":[[0]],"frames":[{"file":"f"}],"streams":[{"handle":"0x5"}],)"
+      R"("launches":[{"layout":[[0,0,8]],"function":0}],"functions":[{"name":"k"}],"facts":["nodes"],"process":4,"graph":0,"type":"graph"})"
+      "\n" +
+      end(4));
+  EXPECT_EQ(losses(usual, Severity::error) + losses(reversed, Severity::error), "");
+  EXPECT_EQ(test::difference(usual, reversed), "");
+  const ir::Graph& graph = *usual.graphs[ir::GraphId(0)];
+  ASSERT_EQ(graph.params.size(), 1U);
+  EXPECT_EQ(graph.params[0].allocation_offset, 0x10U);
+  EXPECT_TRUE(graph.capture_stream[ir::NodeId(0)].is_valid());
+}
+
+TEST(CaptureReader, APropertyBesideALaunchReplacesTheLaunchs) {
+  const ir::Recording recording = read(
+      kHeader +
+      R"({"type":"graph","graph":0,"facts":[],"functions":[{"name":"a"},{"name":"b"}],)"
+      R"("launches":[{"function":0,"grid":[1,2,3],"block":[4,5,6],"priority":-1}],)"
+      R"("nodes":[{"kind":"kernel","launch":0},{"kind":"kernel","launch":0,"function":1,"grid":[7,8,9]},)"
+      R"({"kind":"kernel","function":1,"params":[[0,0,8,"0xff"],[1,4,4,"0x1","scalar",-1]]}]})"
+      "\n" +
+      end(2));
+  EXPECT_EQ(losses(recording, Severity::error), "");
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  EXPECT_EQ(graph.kernels[0].grid, (ir::Dim3{1, 2, 3}));
+  EXPECT_EQ(graph.kernels[1].grid, (ir::Dim3{7, 8, 9}));
+  EXPECT_EQ(graph.kernels[1].block, (ir::Dim3{4, 5, 6}));
+  EXPECT_EQ(graph.kernels[1].priority, -1);
+  EXPECT_EQ(recording.text(graph.name[ir::NodeId(1)]), "b");
+  ASSERT_EQ(graph.params_of(graph.kernels[2]).size(), 2U);
+  EXPECT_EQ(graph.params_of(graph.kernels[2])[1].type, ir::ParamWord::Type::scalar);
+}
+
+TEST(CaptureReader, LaterProcessAndAllocationLinesReplace) {
+  const ir::Recording recording = read(
+      kHeader +
+      R"({"type":"process","process":0,"pid":7,"host":"a"})"
+      "\n"
+      R"({"type":"process","process":0,"rank":3,"host":"b"})"
+      "\n"
+      R"({"type":"allocations","process":0,"allocations":[{"id":1,"base":"0x10","size_bytes":8}]})"
+      "\n"
+      R"({"type":"allocations","process":0,"allocations":[{"id":1,"base":"0x10","size_bytes":8,"free_sequence":5}]})"
+      "\n" +
+      end(5));
+  ASSERT_EQ(recording.processes.size(), 1U);
+  const ir::Process& process = recording.processes[ir::ProcessId(0)];
+  EXPECT_EQ(process.pid, 7);
+  EXPECT_EQ(process.rank, 3);
+  EXPECT_EQ(recording.text(process.host), "b");
+  ASSERT_EQ(recording.allocations.size(), 1U);
+  EXPECT_EQ(recording.allocations[ir::AllocationId(0)].free_sequence, 5U);
+  EXPECT_TRUE(recording.losses.empty());
+}
+
+// --- broken records
+// -------------------------------------------------------------------------------------------------------------
+
+struct Broken {
+  const char* record;
+  const char* why;
+};
+
+TEST(CaptureReader, ABrokenRecordIsSkippedCountedAndNamed) {
+  const Broken cases[] = {
+      {R"(not json)", ""},
+      {R"([1,2])", "the line is not a JSON object"},
+      {R"({"type":5})", "type is not a string"},
+      {R"({"graph":1})", "the record has no type"},
+      {R"({"type":"process"})", "the record has no process"},
+      {R"({"type":"process","process":-1})", "process is not an index"},
+      {R"({"type":"process","process":4294967295})", "process is not an index"},
+      {R"({"type":"process","process":0,"pid":"x"})", "pid is not a 64-bit integer"},
+      {R"({"type":"process","process":0,"gpus":[{}]})", "a GPU has no device"},
+      {R"({"type":"process","process":0} trailing)", ""},
+      {R"({"type":"graph","graph":1,"facts":[]})", "the record has no nodes"},
+      {R"({"type":"graph","graph":1,"nodes":[]})", "the record has no facts"},
+      {R"({"type":"graph","facts":[],"nodes":[]})", "the record has no graph"},
+      {R"({"type":"graph","graph":0,"facts":[],"nodes":[]})", "graph 0 was already recorded"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{}]})", "node 0: a node has no kind"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"},{"kind":"kernel","launch":3}]})",
+       "node 1: launch 3 of 0"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty","stream":0}]})",
+       "node 0: stream 0 of 0"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty","nvtx":0}]})", "node 0: nvtx 0 of 0"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty","stack":0}]})",
+       "node 0: stack 0 of 0"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty","device":40000}]})",
+       "node 0: device is not an integer in its range"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"memset","dst":"12"}]})",
+       "node 0: dst is not a hexadecimal number"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"memset","dst":"0x11112222333344445"}]})",
+       "node 0: dst is not a hexadecimal number"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"memset","element_bytes":3}]})",
+       "node 0: element_bytes is not 1, 2 or 4"},
+      {R"({"type":"graph","graph":1,"facts":[],"launches":[{"layout":[[0,0,8]]}],"nodes":[{"kind":"kernel","launch":0,"args":[]}]})",
+       "node 0: 0 args for a layout of 1"},
+      {R"({"type":"graph","graph":1,"facts":[],"launches":[{"layout":[[0,0,3]]}],"nodes":[]})",
+       "a word's size is not 1, 2, 4 or 8"},
+      {R"({"type":"graph","graph":1,"facts":[],"launches":[{"function":0}],"nodes":[]})",
+       "a launch names function 0 of 0"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"}],"edges":[[0,1]]})",
+       "an edge names node 1 but the graph has 1 nodes"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"}],"edges":[[0,0]]})",
+       "node 0 depends on itself"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"},{"kind":"empty"}],"edges":[[0,1],[1,0]]})",
+       "cycle"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"},{"kind":"empty"}],"edges":[[0]]})",
+       "an edge has 1 elements, not 2"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"},{"kind":"empty"}],"edges":[[0,1,0,0,2]]})",
+       "an edge's type is not 0 or 1"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"},{"kind":"empty"}],"edges":[[0,1,0,0,0,7]]})",
+       "missing sync operation"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"}],"edges":[[0,4294967296]]})",
+       "an edge's end is not an index"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[],"sync_ops":[{"kind":"event_wait","record":0},{"kind":"event_wait","record":2}]})",
+       "a sync operation names record 2 of 2"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[],"info":{"origin_stream":0}})",
+       "origin_stream names stream 0 of 0"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[],"info":{"instances":0}})", "instances is 0"},
+      {R"({"type":"graph","graph":1,"facts":[],"stacks":[[0]],"nodes":[]})", "a stack names frame 0 of 0"},
+      {R"({"type":"graph","graph":1,"facts":[],"nodes":[{"kind":"empty"})", ""},
+      {R"({"type":"instance","graph":1,"of":5})", "graph 5 is not in the file before this line"},
+      {R"({"type":"instance","graph":0,"of":0})", "graph 0 was already recorded"},
+      {R"({"type":"replays","graph":8,"replays":[]})", "graph 8 is not in the file before this line"},
+      {R"({"type":"replays","graph":0,"replays":[{"ops":[[2,0,0,0,0]]}]})", "an operation names node 2 of 2"},
+      {R"({"type":"replays","graph":0,"replays":[{}]})", "a replay has no ops"},
+      {R"({"type":"replays","graph":0,"base_ns":"12x","replays":[]})",
+       "base_ns is not nanoseconds in a string"},
+      {R"({"type":"replays","graph":0,"base_ns":"9223372036854775807","replays":[{"ops":[[0,0,0,1,1]]}]})",
+       "a time does not fit 64 bits"},
+      {R"({"type":"timing","graph":0,"samples":1})", "the record has no graph, samples or median_us"},
+      {R"({"type":"access","graph":0,"accesses":[[0,"0x2","0x1","r"]]})", "an access ends before it begins"},
+      {R"({"type":"access","graph":0,"accesses":[[5,"0x1","0x2","r"]]})", "an access names node 5 of 2"},
+      {R"({"type":"allocations","allocations":[{"id":1,"base":"0x1"}]})",
+       "an allocation has no id, base or size"},
+      {R"({"type":"allocations","allocations":[{"id":1,"base":"0x1","size_bytes":1,"alloc_stack":0}]})",
+       "an allocation names stack 0 of 0"},
+      {R"({"type":"allocator_blocks","blocks":[{"base":"0x1","size_bytes":1,"state":"lost"}]})",
+       "a block's state is unknown"},
+      {R"({"type":"loose_ops","names":[],"ops":[[0,"kernel",0,0,0,0]]})", "an operation has name 0 of 0"},
+      {R"({"type":"graph_end","graph":77})", "graph 77 is not in the file before this line"},
+      {R"({"type":"loss","severity":"info"})", "the record has no severity or no what"},
+      {R"({"type":"end"})", "the record has no records"},
+  };
+  for (const Broken& broken : cases) {
+    const std::string before = kHeader + kSmallGraph;
+    const ir::Recording recording =
+        read(before + broken.record + "\n" + "{\"type\":\"graph_end\",\"graph\":0}\n" + end(4));
+    SCOPED_TRACE(broken.record);
+    std::vector<const ir::Loss*> errors;
+    for (const ir::Loss& loss : recording.losses)
+      if (loss.severity == Severity::error) errors.push_back(&loss);
+    ASSERT_EQ(errors.size(), 1U);
+    EXPECT_EQ(errors[0]->count, 1U);
+    EXPECT_EQ(errors[0]->offset_bytes, before.size());
+    const std::string what(recording.text(errors[0]->what));
+    EXPECT_NE(what.find("record in line 3 was skipped"), std::string::npos) << what;
+    EXPECT_NE(what.find(broken.why), std::string::npos) << what;
+    // What came before and after it has been read.
+    ASSERT_EQ(recording.graphs.size(), 1U);
+    EXPECT_EQ(recording.graphs[ir::GraphId(0)]->edge_count(), 1U);
+    EXPECT_EQ(losses(recording, Severity::data_loss), "");
+  }
+}
+
+TEST(CaptureReader, ABrokenRecordSpoilsWhatItCouldHaveTold) {
+  const std::string two = R"({"type":"graph","graph":1,"facts":["nodes","replay_streams"],"nodes":[]})"
+                          "\n";
+  // It names its graph: only that one is in doubt.
+  ir::Recording recording = read(kHeader + kSmallGraph + two +
+                                 R"({"type":"replays","graph":0,"replays":[{"ops":5}]})"
+                                 "\n" +
+                                 end(4));
+  EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(ir::Fact::replay_streams));
+  EXPECT_TRUE(recording.graphs[ir::GraphId(1)]->facts.contains(ir::Fact::replay_streams));
+  // It could have been about any graph.
+  recording = read(kHeader + kSmallGraph + two + "garbage\n" + end(4));
+  EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(ir::Fact::replay_streams));
+  EXPECT_FALSE(recording.graphs[ir::GraphId(1)]->facts.contains(ir::Fact::replay_streams));
+  EXPECT_TRUE(recording.graphs[ir::GraphId(1)]->facts.contains(ir::Fact::nodes));
+}
+
+TEST(CaptureReader, ManyBrokenRecordsAreCountedNotListed) {
+  std::string text = kHeader;
+  for (int i = 0; i < 1000; ++i) text += "{\"type\":\"timing\",\"graph\":" + std::to_string(i) + "}\n";
+  const ir::Recording recording = read(text + end(1001));
+  std::uint64_t count = 0;
+  for (const ir::Loss& loss : recording.losses) count += loss.count;
+  EXPECT_EQ(count, 1000U);
+  EXPECT_LT(recording.losses.size(), 20U);
+}
+
+TEST(CaptureReader, MissingLinesAreNoticed) {
+  const ir::Recording recording = read(kHeader + kSmallGraph + end(5));
+  EXPECT_EQ(losses(recording, Severity::data_loss), "3 records that the recorder wrote are not in the file|");
+}
+
+TEST(CaptureReader, MissingAllocationsAndBodiesAreCounted) {
+  const ir::Recording recording = read(
+      kHeader +
+      R"({"type":"graph","graph":0,"facts":["nodes","allocations"],"nodes":[{"kind":"child_graph","body":3},)"
+      R"({"kind":"mem_alloc","allocation":12},{"kind":"conditional","bodies":[4,-1]}]})"
+      "\n" +
+      end(2));
+  EXPECT_EQ(losses(recording, Severity::data_loss),
+            "1 parameters name allocations that the file does not contain|"
+            "2 nodes run graphs that the file does not contain before them|");
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  EXPECT_FALSE(graph.facts.contains(ir::Fact::allocations));
+  EXPECT_FALSE(graph.child_graphs[0].body.is_valid());
+  EXPECT_EQ(graph.conditionals[0].bodies.count, 2U);
+}
+
+TEST(CaptureReader, TextThatIsNotUtf8IsRepairedAndCounted) {
+  std::string graph = kSmallGraph;
+  graph.replace(graph.find("\"k\""), 3, "\"k\xff\xc3\"");
+  const ir::Recording recording = read(kHeader + graph + end(2));
+  EXPECT_EQ(losses(recording, Severity::info), "1 text that is not UTF-8 was repaired|");
+  EXPECT_EQ(recording.text(recording.functions[ir::FunctionId(0)].name), "k\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+// Any single damaged byte gives an error, a loss or a readable change, never a crash or a hang.
+TEST(CaptureReader, DamagedBytesNeverCrash) {
+  const std::string bytes = write(small_recording());
+  std::uint64_t state = 12345;
+  for (int i = 0; i < 4000; ++i) {
+    std::string damaged = bytes;
+    for (int n = 0; n < 1 + i % 3; ++n) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      damaged[(state >> 20) % damaged.size()] = static_cast<char>(state >> 56);
+    }
+    auto recording = try_read(damaged);
+    if (!recording) continue;
+    for (const auto& graph : recording->graphs)
+      ASSERT_TRUE(graph == nullptr || ir::verify(*graph).has_value());
+  }
+}
+
+// --- equal graphs
+// ---------------------------------------------------------------------------------------------------------------
+
+TEST(CaptureReader, EqualGraphsAreStoredOnce) {
+  const ir::Recording merged =
+      read(kHeader + kSmallGraph +
+           R"({"type":"instance","graph":9,"of":0,"info":{"key":"b=4","batch_size":4,"begin_sequence":77}})"
+           "\n"
+           R"({"type":"replays","graph":9,"replays":[{"ops":[[0,0,3,10,20]]}]})"
+           "\n"
+           R"({"type":"replays","graph":0,"replays":[{"ops":[[0,0,2,1,2]]}]})"
+           "\n"
+           R"({"type":"timing","graph":9,"samples":3,"median_us":1.5})"
+           "\n"
+           R"({"type":"instance","graph":10,"of":9,"info":{"instances":5}})"
+           "\n"
+           R"({"type":"graph_end","graph":9})"
+           "\n"
+           R"({"type":"graph_end","graph":0})"
+           "\n" +
+           end(9));
+  EXPECT_TRUE(merged.losses.empty()) << losses(merged, Severity::error);
+  ASSERT_EQ(merged.graphs.size(), 1U);
+  const ir::Graph& graph = *merged.graphs[ir::GraphId(0)];
+  EXPECT_EQ(graph.info.instances, 7U);
+  ASSERT_EQ(graph.instance_infos.size(), 2U);
+  EXPECT_EQ(graph.instance_infos[0].batch_size, 4);
+  EXPECT_EQ(graph.instance_infos[0].begin_sequence, 77U);
+  EXPECT_EQ(graph.instance_infos[0].untraced.median_us, 1.5);
+  ASSERT_EQ(graph.replays.size(), 2U);  // by time
+  EXPECT_EQ(graph.replays[ir::ReplayId(0)].instance, 0U);
+  EXPECT_EQ(graph.replays[ir::ReplayId(1)].instance, 1U);
+  EXPECT_EQ(test::difference(merged, read(write(merged, exporter::Compression::none, true))), "");
+}
+
+TEST(CaptureReader, AnEqualGraphAfterTheEndIsKeptIfTheGraphIs) {
+  const std::string text = kHeader + kSmallGraph +
+                           R"({"type":"graph_end","graph":0})"
+                           "\n"
+                           R"({"type":"instance","graph":1,"of":0,"info":{"name":"late"}})"
+                           "\n" +
+                           end(4);
+  const ir::Recording kept = read(text);
+  EXPECT_EQ(kept.graphs[ir::GraphId(0)]->info.instances, 2U);
+  EXPECT_TRUE(kept.late_instances.empty());
+  ReadOptions options;
+  int seen = 0;
+  options.on_graph = [&](ir::Recording& recording, ir::GraphId id) {
+    ++seen;
+    recording.graphs[id].reset();
+  };
+  const ir::Recording dropped = read(text, options);
+  EXPECT_EQ(seen, 1);
+  ASSERT_EQ(dropped.late_instances.size(), 1U);
+  EXPECT_EQ(dropped.late_instances[0].of, ir::GraphId(0));
+  EXPECT_EQ(dropped.text(dropped.late_instances[0].info.name), "late");
+}
+
+TEST(CaptureReader, LimitsAreErrors) {
+  ReadOptions options;
+  options.limits.max_nodes_per_graph = 1;
+  auto result = try_read(kHeader + kSmallGraph + end(2), options);
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, base::ErrorCode::limit);
+  EXPECT_EQ(result.error().offset_bytes, kHeader.size());
+}
+
+TEST(CaptureReader, IsRecognisedByContent) {
+  const auto importer = make_capture_importer();
+  EXPECT_EQ(importer->sniff(kHeader).match, SniffResult::Match::yes);
+  EXPECT_EQ(importer->sniff("{ \"format\" : \"cglint-capture\", \"type\":\"header\"}\n").match,
+            SniffResult::Match::yes);
+  EXPECT_EQ(importer->sniff(kHeader.substr(0, 25)).match, SniffResult::Match::yes);
+  EXPECT_EQ(importer->sniff("{\"traceEvents\":[]}\n{\"x\":\"cglint-capture\"}").match,
+            SniffResult::Match::no);
+  EXPECT_EQ(importer->sniff("digraph dot {").match, SniffResult::Match::no);
+  EXPECT_EQ(importer->sniff("").match, SniffResult::Match::no);
+}
+
+}  // namespace
+}  // namespace cglint::import
