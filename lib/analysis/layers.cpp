@@ -492,6 +492,33 @@ std::vector<Token> tokens_of(const ir::Recording& recording, const ir::Graph& gr
   return tokens;
 }
 
+// Layers follow one another: where there are dependency edges, each piece must lead into a later one. Returns
+// how many pieces make one layer: 1 where each leads into the next, 2 where two independent microbatches
+// alternate layer by layer (piece i leads into piece i + 2), 0 where the pieces are equal branches that run
+// side by side.
+std::size_t pieces_per_layer(const ir::Graph& graph, const std::vector<Piece>& pieces) {
+  if (!graph.facts.contains(ir::Fact::edges) || graph.edge_count() == 0) return 1;
+  constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  std::vector<std::uint32_t> piece_of(graph.node_count(), kNone);
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    for (std::size_t at = pieces[i].begin; at < pieces[i].end; ++at)
+      piece_of[at] = static_cast<std::uint32_t>(i);
+  constexpr std::size_t kMaxStep = 8;
+  std::vector<std::uint32_t> reaches(pieces.size(), 0);  // bit k: piece i leads into piece i + k
+  for (const ir::EdgeId edge : graph.edges()) {
+    const std::uint32_t from = piece_of[graph.edge_from[edge].index()],
+                        to = piece_of[graph.edge_to[edge].index()];
+    if (from != kNone && to != kNone && to > from && to - from <= kMaxStep)
+      reaches[from] |= 1U << (to - from);
+  }
+  for (std::size_t step = 1; step <= kMaxStep && 2 * step <= pieces.size(); ++step) {
+    std::size_t linked = 0;
+    for (std::size_t i = 0; i + step < pieces.size(); ++i) linked += (reaches[i] >> step) & 1U;
+    if (10 * linked >= 9 * (pieces.size() - step)) return step;
+  }
+  return 0;
+}
+
 Layers layers_from_period(const ir::Recording& recording, const ir::Graph& graph,
                           const KernelIdentities& identities) {
   Layers result;
@@ -504,6 +531,16 @@ Layers layers_from_period(const ir::Recording& recording, const ir::Graph& graph
       cut = std::move(coarse);
   }
   if (cut.pieces.empty()) return result;
+  const std::size_t per_layer = pieces_per_layer(graph, cut.pieces);
+  if (per_layer == 0) return result;
+  if (per_layer > 1) {
+    std::vector<Piece> layers;
+    for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
+      if (i % per_layer == 0) layers.push_back(cut.pieces[i]);
+      layers.back().end = cut.pieces[i].end;
+    }
+    cut.pieces = std::move(layers);
+  }
   result.source = Layers::Source::period;
   result.count = static_cast<std::uint32_t>(cut.pieces.size());
   result.confidence = cut.confidence;

@@ -29,7 +29,8 @@ struct Layers {
 // kernels (function and launch configuration, else normalised name), in any order, so that branches that a
 // trace interleaves differently from layer to layer do no harm. Groups of unlike layers are cut further where
 // the pieces are alike; first or last layers of another kind are added where enough kernels of a layer occur
-// there too. Without a clear answer: none.
+// there too. Where there are dependency edges,
+// pieces that do not lead into one another are equal branches, not layers. Without a clear answer: none.
 Layers detect_layers(const ir::Recording& recording, const ir::Graph& graph,
                      const KernelIdentities& identities);
 

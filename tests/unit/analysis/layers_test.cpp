@@ -253,6 +253,40 @@ TEST(LayersFromPeriod, OtherTilesInSomeLayers) {
   EXPECT_EQ(layers.count, 20U);
 }
 
+// The same kernels `count` times, piece i + step behind piece i.
+Layers detect_linked(std::uint32_t count, std::uint32_t step) {
+  Names names;
+  for (std::uint32_t i = 0; i < count; ++i) append(names, kMoe);
+  Sequence sequence(names);
+  const auto size = static_cast<std::uint32_t>(kMoe.size());
+  ir::GraphBuilder builder;
+  for (const ir::NodeId node : sequence.graph->nodes())
+    builder.add_kernel(sequence.graph->name[node], *sequence.graph->kernel(node));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    for (std::uint32_t k = 1; k < size; ++k)
+      builder.add_edge(ir::NodeId(i * size + k - 1), ir::NodeId(i * size + k));
+    if (i >= step) builder.add_edge(ir::NodeId((i - step) * size + size - 1), ir::NodeId(i * size));
+  }
+  builder.graph().facts = sequence.graph->facts;
+  builder.graph().facts.insert(ir::Fact::edges);
+  auto built = builder.finish();
+  CGLINT_CHECK(built.has_value());
+  sequence.graph = std::move(*built);
+  return sequence.detect();
+}
+
+TEST(LayersFromPeriod, EqualBranchesAreNoLayers) {
+  EXPECT_EQ(detect_linked(8, 1).count, 8U);
+  EXPECT_EQ(detect_linked(8, 8).count, 0U);  // eight branches side by side
+  EXPECT_EQ(detect_linked(20, 20).count, 0U);
+}
+
+TEST(LayersFromPeriod, AlternatingMicrobatchesShareLayers) {
+  const Layers layers = detect_linked(32, 2);
+  EXPECT_EQ(layers.count, 16U);
+  EXPECT_EQ(layers.period_nodes, 2 * kMoe.size());
+}
+
 TEST(LayersFromPeriod, NothingIsInvented) {
   EXPECT_EQ(Sequence({}).detect().count, 0U);
   EXPECT_EQ(Sequence({"a", "b", "c"}).detect().count, 0U);
