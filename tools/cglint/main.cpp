@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
   add_inspect(app, cli);
   add_rules(app, cli);
   add_explain(app, cli);
-  // add_convert
+  add_convert(app, cli);
   add_external(app, cli);
   try {
     app.parse(argc, argv);
