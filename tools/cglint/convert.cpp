@@ -1,0 +1,156 @@
+// cglint convert INPUT OUTPUT: to a capture file, DOT, or a Chrome/Perfetto trace.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/text.h"
+#include "commands.h"
+#include "export/export.h"
+#include "import/common/importer.h"
+
+namespace cglint::cli {
+namespace {
+
+struct ConvertOptions {
+  std::string input, output, to, graph;
+};
+
+// "capture", "dot", "chrome-trace", or "" if the name does not tell.
+std::string format_of(const std::string& output) {
+  std::string name = output;
+  for (const char* suffix : {".gz", ".zst"})
+    if (name.ends_with(suffix)) name.resize(name.size() - std::string_view(suffix).size());
+  if (name.ends_with(".jsonl")) return "capture";
+  if (name.ends_with(".dot") || name.ends_with(".gv")) return "dot";
+  if (name.ends_with(".json")) return "chrome-trace";
+  return "";
+}
+
+// The graph called `wanted`, or the only one if `wanted` is empty.
+base::Result<ir::GraphId> choose_graph(const ir::Recording& recording, const std::string& wanted) {
+  std::string names;
+  ir::GraphId found;
+  std::size_t candidates = 0, matches = 0;
+  for (const ir::GraphId id : recording.graphs.ids()) {
+    if (recording.graphs[id] == nullptr) continue;
+    const ir::GraphInfo& info = recording.graphs[id]->info;
+    if (info.role == ir::GraphRole::body) continue;
+    ++candidates;
+    const std::string_view name = recording.text(info.name);
+    if (candidates <= 10) names += fmt::format("{}{}", names.empty() ? "" : ", ", base::printable(name));
+    if (wanted.empty() || wanted == name) {
+      found = id;
+      ++matches;
+    }
+  }
+  if (candidates > 10) names += fmt::format(", ... ({} in all)", candidates);
+  if (matches == 1) return found;
+  if (candidates == 0) return base::make_error(base::ErrorCode::usage, "the input holds no graph");
+  return base::make_error(base::ErrorCode::usage,
+                          matches == 0 ? fmt::format("no graph is called '{}'; there are: {}", base::printable(wanted), names)
+                                       : fmt::format("DOT holds one graph: choose with --graph NAME among: {}", names));
+}
+
+int fail(const base::Error& error) {
+  print_error(error.to_string());
+  return kExitUsage;
+}
+
+int run_convert(const ConvertOptions& options) {
+  const std::string to = options.to.empty() ? format_of(options.output) : options.to;
+  if (to.empty()) {
+    print_error(fmt::format("cannot tell the format from the name '{}': give --to capture, dot or chrome-trace", base::printable(options.output)));
+    return kExitUsage;
+  }
+  const bool compressed = options.output.ends_with(".gz") || options.output.ends_with(".zst");
+  if (compressed && to != "capture") {
+    print_error(fmt::format("{} is written uncompressed; pipe '-' through gzip instead", to));
+    return kExitUsage;
+  }
+  std::error_code ignored;
+  if (options.output != "-" && std::filesystem::equivalent(options.input, options.output, ignored)) {
+    print_error("input and output are the same file");
+    return kExitUsage;
+  }
+  Progress progress(true);
+  import::ReadOptions read;
+  read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(options.input, done, total); };
+  auto recording = import::read_file(options.input, read);
+  progress.clear();
+  if (!recording) return fail(recording.error());
+
+  ir::GraphId graph;
+  if (to == "dot") {
+    auto chosen = choose_graph(*recording, options.graph);
+    if (!chosen) return fail(chosen.error());
+    graph = *chosen;
+  }
+  // Written beside the target and renamed, so that an interrupted run leaves no half file.
+  const bool direct = options.output == "-" || options.output.starts_with("/dev/");
+  const std::string target = direct ? options.output : fmt::format("{}.{}.tmp", options.output, getpid());
+  std::string summary;
+  base::Result<void> result;
+  {
+    if (to == "capture") {
+      exporter::CaptureWriterOptions writer;
+      writer.producer = "cglint " + version_text();
+      writer.compression = options.output.ends_with(".gz")    ? exporter::Compression::gzip
+                           : options.output.ends_with(".zst") ? exporter::Compression::zstd
+                                                              : exporter::Compression::none;
+      auto stats = exporter::write_capture_file(*recording, target, writer);
+      if (stats) summary = fmt::format("{} graphs and {} equal ones in {} records", stats->graphs, stats->instances, stats->records);
+      else result = std::move(stats).error();
+    } else {
+      auto sink = exporter::open_file_sink(target);
+      if (!sink) {
+        result = std::move(sink).error();
+      } else if (to == "dot") {
+        result = exporter::write_dot(*recording, graph, **sink);
+        summary = fmt::format("graph {}", base::printable(recording->text(recording->graphs[graph]->info.name)));
+      } else {
+        auto stats = exporter::write_chrome_trace(*recording, **sink);
+        if (stats) {
+          summary = fmt::format("{} operations", stats->operations);
+          if (stats->predicted_graphs > 0) summary += fmt::format(", {} graphs on predicted streams", stats->predicted_graphs);
+          if (stats->skipped_graphs > 0) summary += fmt::format(", {} graphs left out (no replay, no prediction)", stats->skipped_graphs);
+        } else {
+          result = std::move(stats).error();
+        }
+      }
+      if (sink && result) result = (*sink)->close();
+    }
+  }
+  if (result && !direct && std::rename(target.c_str(), options.output.c_str()) != 0)
+    result = base::make_error(base::ErrorCode::io, "cannot rename the finished file").with_file(options.output);
+  if (!result) {
+    if (!direct) std::remove(target.c_str());
+    base::Error error = result.error();
+    error.file = options.output;  // not the temporary's name
+    return fail(error);
+  }
+  if (options.output != "-") fmt::print(stderr, "wrote {}: {}\n", base::printable(options.output), summary);
+  int code = kExitClean;
+  for (const ir::Loss& loss : recording->losses) {
+    if (loss.severity == ir::Loss::Severity::info) continue;
+    fmt::print(stderr, "{}: {} ({} times)\n", base::printable(options.input), base::printable(recording->text(loss.what)), loss.count);
+    if (loss.severity == ir::Loss::Severity::error) code = kExitUsage;
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Cli& cli) {
+  auto options = std::make_shared<ConvertOptions>();
+  CLI::App* const convert = app.add_subcommand("convert", "Write an input as a capture file, DOT, or a Chrome/Perfetto trace");
+  convert->add_option("input", options->input, "File to read; '-' is standard input")->required();
+  convert->add_option("output", options->output, "File to write (NAME.cgl.jsonl[.gz|.zst], NAME.dot, NAME.json); '-' is standard output")->required();
+  convert->add_option("--to", options->to, "Output format, where the name does not tell")->check(CLI::IsMember({"capture", "dot", "chrome-trace"}));
+  convert->add_option("--graph", options->graph, "DOT: the graph to write, by name");
+  convert->callback([options, &cli] { cli.run = [options] { return run_convert(*options); }; });
+}
+
+}  // namespace cglint::cli
