@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -41,11 +42,12 @@ std::string_view layer_source(analysis::Layers::Source source) {
   return "none";
 }
 
-Json timeline_json(std::span<const ir::ReplayOp> operations) {
+// `label` names the operation at an index of `operations`.
+Json timeline_json(std::span<const ir::ReplayOp> operations, const std::function<std::string(std::size_t)>& label) {
   const analysis::TimelineStats stats = analysis::timeline_stats(operations);
   Json json = {{"span_us", us(stats.span_ns)}, {"busy_us", us(stats.busy_ns)}, {"idle_us", us(stats.idle_ns)}, {"overlap_us", us(stats.overlap_ns)}};
   Json gaps = Json::array();
-  for (const auto& gap : stats.largest_gaps) gaps.push_back({{"us", us(gap.dur_ns)}, {"after_op", gap.after_op}, {"before_op", gap.before_op}});
+  for (const auto& gap : stats.largest_gaps) gaps.push_back({{"us", us(gap.dur_ns)}, {"after", label(gap.after_op)}, {"before", label(gap.before_op)}});
   json["largest_gaps"] = std::move(gaps);
   return json;
 }
@@ -119,8 +121,10 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
     const analysis::NodeTimes& times = analyses.node_times();
     if (times.available) {
       json["replay_us"] = {{"median", us(times.median_span_ns)}, {"p10", us(times.p10_span_ns)}, {"p90", us(times.p90_span_ns)}};
-      json["one_launch"] = timeline_json(graph.ops(graph.replays[ir::ReplayId(std::min<std::uint32_t>(
-          static_cast<std::uint32_t>(graph.replays.size()) - 1, static_cast<std::uint32_t>(graph.replays.size()) / 2))]));
+      const auto operations = graph.ops(graph.replays[ir::ReplayId(static_cast<std::uint32_t>(graph.replays.size()) / 2)]);
+      json["one_launch"] = timeline_json(operations, [&](std::size_t i) {
+        return operations[i].node.is_valid() ? identities.label(graph, operations[i].node) : std::string(ir::node_kind_name(operations[i].kind));
+      });
     }
     // From the end of one launch's last operation to the start of the next launch's first.
     std::vector<std::int64_t> gaps;
@@ -181,7 +185,13 @@ Json recording_json(const ir::Recording& recording) {
   const analysis::KernelIdentities identities(recording, analysis::KernelTable::builtin());
   Json graphs = Json::array();
   std::map<std::int64_t, std::int64_t> total;
-  std::vector<ir::ReplayOp> all;
+  // Every operation of the timeline with where its name is: a graph's node, or a loose operation.
+  struct TimelineOp {
+    ir::ReplayOp op;
+    const ir::Graph* graph;
+    ir::StringId name;
+  };
+  std::vector<TimelineOp> all;
   for (const ir::GraphId id : recording.graphs.ids()) {
     if (recording.graphs[id] == nullptr) continue;
     const ir::Graph& graph = *recording.graphs[id];
@@ -189,7 +199,7 @@ Json recording_json(const ir::Recording& recording) {
     if (item.contains("streams_measured"))
       for (const auto& [key, count] : item["streams_measured"]["histogram"].items()) total[std::stoll(key)] += count.get<std::int64_t>();
     graphs.push_back(std::move(item));
-    all.insert(all.end(), graph.replay_ops.begin(), graph.replay_ops.end());
+    for (const ir::ReplayOp& op : graph.replay_ops) all.push_back({op, &graph, ir::kEmptyString});
   }
   json["graphs"] = std::move(graphs);
   if (!total.empty()) json["streams_per_launch"] = histogram_json(total);
@@ -201,21 +211,27 @@ Json recording_json(const ir::Recording& recording) {
       copy.stream = op.stream;
       copy.device = op.device;
       copy.kind = op.kind;
-      all.push_back(copy);
+      all.push_back({copy, nullptr, op.name});
     }
     json["kernels_outside_graphs"] = std::count_if(recording.loose_ops.begin(), recording.loose_ops.end(), [](const ir::LooseOp& op) { return op.kind == ir::NodeKind::kernel; });
-    std::map<std::int32_t, std::vector<ir::ReplayOp>> by_device;
-    for (const ir::ReplayOp& op : all) by_device[op.device].push_back(op);
+    std::map<std::int32_t, std::vector<TimelineOp>> by_device;
+    for (const TimelineOp& item : all) by_device[item.op.device].push_back(item);
     Json devices = Json::array();
-    for (auto& [device, operations] : by_device) {
-      std::sort(operations.begin(), operations.end(), [](const ir::ReplayOp& a, const ir::ReplayOp& b) { return a.start_ns < b.start_ns; });
+    for (auto& [device, items] : by_device) {
+      std::stable_sort(items.begin(), items.end(), [](const TimelineOp& a, const TimelineOp& b) { return a.op.start_ns < b.op.start_ns; });
+      std::vector<ir::ReplayOp> operations;
       std::map<std::uint64_t, std::size_t> streams;
-      for (const ir::ReplayOp& op : operations) ++streams[op.stream];
-      Json item = timeline_json(operations);
-      item["device"] = device;
-      item["operations"] = operations.size();
-      item["streams"] = streams.size();
-      devices.push_back(std::move(item));
+      for (const TimelineOp& item : items) {
+        operations.push_back(item.op);
+        ++streams[item.op.stream];
+      }
+      Json line = {{"device", device}, {"operations", operations.size()}, {"streams", streams.size()}};
+      line.update(timeline_json(operations, [&, &list = items](std::size_t i) {
+        const TimelineOp& item = list[i];
+        if (item.graph == nullptr) return analysis::identify_kernel(recording.text(item.name), analysis::KernelTable::builtin()).short_name;
+        return item.op.node.is_valid() ? identities.label(*item.graph, item.op.node) : std::string(ir::node_kind_name(item.op.kind));
+      }));
+      devices.push_back(std::move(line));
     }
     json["timeline"] = std::move(devices);
   }
@@ -257,8 +273,19 @@ void append_text(std::string& out, const Json& json, int depth) {
         for (const Json& entry : value) line += (line.empty() ? "" : ", ") + scalar(entry);
         out += fmt::format("{}{}: {}\n", indent, label, line.empty() ? "none" : line);
       } else {
+        static const std::map<std::string, std::string, std::less<>> kOne = {
+            {"processes", "process"}, {"graphs", "graph"}, {"gpus", "gpu"}, {"largest gaps", "largest gap"}, {"timeline", "timeline of device"}, {"losses", "loss"}};
+        const auto one = kOne.find(label);
+        if (one != kOne.end()) label = one->second;
         for (std::size_t i = 0; i < value.size(); ++i) {
-          out += fmt::format("{}{} {}:\n", indent, label, i);
+          std::string line;
+          const bool one_line = value[i].is_object() && value[i].size() <= 4 && std::none_of(value[i].begin(), value[i].end(), [](const Json& entry) { return entry.is_structured(); });
+          if (one_line) {
+            for (const auto& [inner, entry] : value[i].items()) line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", base::printable(inner), scalar(entry));
+            out += fmt::format("{}{} {}: {}\n", indent, label, i + 1, line);
+            continue;
+          }
+          out += fmt::format("{}{} {}:\n", indent, label, i + 1);
           append_text(out, value[i], depth + 1);
         }
       }
