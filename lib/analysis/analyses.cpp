@@ -14,7 +14,7 @@ struct Analyses::State {
   const ir::Graph& graph;
   const KernelIdentities& identities;
   std::optional<TopologicalOrder> topology;
-  std::optional<Reachability> starts_after, memory_ordered_after;
+  std::optional<Reachability> starts_after, memory_ordered_after, certainly_memory_ordered_after;
   std::optional<Width> width;
   std::optional<std::vector<ir::EdgeId>> implied_edges;
   std::optional<std::vector<ForkJoinRegion>> fork_join_regions;
@@ -84,6 +84,12 @@ const Reachability& Analyses::memory_ordered_after() {
     return starts_after();
   return once(state_->memory_ordered_after,
               [&] { return analysis::memory_ordered_after(recording(), graph(), topology()); });
+}
+const Reachability& Analyses::certainly_memory_ordered_after() {
+  if (!memory_ordered_after().assumed_grid_dependency_wait()) return memory_ordered_after();
+  return once(state_->certainly_memory_ordered_after, [&] {
+    return analysis::memory_ordered_after(recording(), graph(), topology(), UnknownImage::never_waits);
+  });
 }
 const Width& Analyses::width() {
   return once(state_->width, [&] { return width_of(graph(), topology()); });

@@ -36,7 +36,9 @@ class Analyses {
   const TopologicalOrder& topology();
   const Reachability& starts_after();          // every edge
   const Reachability& memory_ordered_after();  // edges as far as they prove completion
-  const Width& width();                        // of the activity nodes, by `starts after`
+  // The same, where kernels of unknown image are taken not to wait.
+  const Reachability& certainly_memory_ordered_after();
+  const Width& width();                            // of the activity nodes, by `starts after`
   const std::vector<ir::EdgeId>& implied_edges();  // edges beside a longer path; ids ascending
   // Of the graph without its implied edges: a side stream that is kept over all layers gives an edge from each side
   // block to the next, which would else hide every join but the last.

@@ -10,7 +10,7 @@ CriticalPath critical_path(const ir::Graph& graph, const TopologicalOrder& order
   result.measured = times.available;
   base::IdVector<ir::NodeId, std::int64_t> weight(n, 0);
   for (const ir::NodeId node : graph.nodes())
-    weight[node] = times.available ? times.median_ns[node] : (ir::is_activity(graph.kind[node]) ? 1 : 0);
+    weight[node] = times.available ? times.median_ns[node] : (is_active_work(graph, node) ? 1 : 0);
 
   // before: earliest start. via: the in-edge that decides it. after: longest rest once the node has ended.
   // through: longest rest from the node's start.

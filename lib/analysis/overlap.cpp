@@ -44,6 +44,7 @@ std::vector<RegionOverlap> region_overlaps(const ir::Graph& graph,
       if (ops[i].node.is_valid()) op_of_node[next[ops[i].node.index()]++] = i;
 
     for (std::size_t r = 0; r < regions.size(); ++r) {
+      if (regions[r].truncated) continue;  // the branches are not known in full
       std::uint32_t recorded_branches = 0;
       std::int64_t sum = 0, longest = 0;
       all.clear();

@@ -14,10 +14,10 @@ namespace cglint::analysis {
 // A branch is busy while one of its operations runs. Replays count if at least two branches have records. All
 // times are of the replay as traced.
 struct RegionOverlap {
-  bool measured = false;      // some replay counted
+  bool measured = false;      // some replay counted; never for a truncated region
   std::uint32_t replays = 0;  // with records for at least two branches
-  std::uint32_t replays_overlapping =
-      0;  // in which two branches ran together for longer than the clock's tolerance
+  // In which two branches ran together for longer than the clock's tolerance.
+  std::uint32_t replays_overlapping = 0;
   // What overlap hid: summed branch times minus the time in which any branch was busy (an instant with k busy
   // branches counts k - 1; with two branches, the time in which both were busy).
   std::int64_t median_overlap_ns = 0;

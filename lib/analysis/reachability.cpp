@@ -63,7 +63,7 @@ class ReachabilityBuilder {
     return build();
   }
 
-  Reachability memory_ordered_after(const ir::Recording& recording) {
+  Reachability memory_ordered_after(const ir::Recording& recording, UnknownImage unknown) {
     const std::size_t n = graph_.node_count();
     r_.start_.resize(n);
     r_.target_.resize(n);
@@ -82,7 +82,7 @@ class ReachabilityBuilder {
           has_programmatic = has_programmatic || data.is_programmatic();
         }
       }
-      if (has_programmatic && waits(recording, node)) {
+      if (has_programmatic && waits(recording, node, unknown)) {
         r_.target_[node.index()] = new_moment(ir::NodeId());
         add_arc(start, false);
         for (const ir::EdgeId edge : graph_.in_edges(node))
@@ -106,13 +106,14 @@ class ReachabilityBuilder {
     if (kernel == nullptr || !recording.functions.contains(kernel->function)) return nullptr;
     return &recording.functions[kernel->function];
   }
-  bool waits(const ir::Recording& recording, ir::NodeId node) {
+  bool waits(const ir::Recording& recording, ir::NodeId node, UnknownImage unknown) {
     if (graph_.kind[node] != ir::NodeKind::kernel) return false;
     if (!graph_.enabled.empty() && graph_.enabled[node] == 0) return false;
     const ir::Function* function = function_of(recording, node);
     const ir::Tri known = function == nullptr ? ir::Tri::unknown : function->has_grid_dependency_wait;
-    if (known == ir::Tri::unknown) r_.assumed_ = true;
-    return known != ir::Tri::no;
+    if (known != ir::Tri::unknown) return known == ir::Tri::yes;
+    r_.assumed_ = r_.assumed_ || unknown == UnknownImage::waits;
+    return unknown == UnknownImage::waits;
   }
   bool never_triggers(const ir::Recording& recording, ir::NodeId node) const {
     const ir::Function* function = function_of(recording, node);
@@ -389,9 +390,9 @@ Reachability starts_after(const ir::Graph& graph, const TopologicalOrder& order,
 }
 
 Reachability memory_ordered_after(const ir::Recording& recording, const ir::Graph& graph,
-                                  const TopologicalOrder& order,
+                                  const TopologicalOrder& order, UnknownImage unknown,
                                   std::optional<Reachability::Storage> storage) {
-  return ReachabilityBuilder(graph, order, storage).memory_ordered_after(recording);
+  return ReachabilityBuilder(graph, order, storage).memory_ordered_after(recording, unknown);
 }
 
 std::vector<ir::EdgeId> transitively_implied_edges(const ir::Graph& graph, const TopologicalOrder& order,

@@ -37,6 +37,7 @@ class Reachability {
   }
   [[nodiscard]] bool unordered(ir::NodeId a, ir::NodeId b) const { return !ordered(a, b); }
   // memory_ordered_after only: some edge's effect had to be assumed because the kernel image is unknown.
+  // Which pairs rest on that: those that are ordered with UnknownImage::waits and not with never_waits.
   [[nodiscard]] bool assumed_grid_dependency_wait() const { return assumed_; }
   // Chains of the cover (0 for other storage): at least the width of the relation, over nodes of every kind.
   [[nodiscard]] std::size_t chain_count() const { return chain_count_; }
@@ -69,9 +70,11 @@ class Reachability {
 // `storage` overrides the choice by size (tests, benchmarks).
 Reachability starts_after(const ir::Graph& graph, const TopologicalOrder& order,
                           std::optional<Reachability::Storage> storage = std::nullopt);
-// Programmatic edges of kernels whose image is unknown are taken to order memory (and `assumed` is set).
+// What to assume of a kernel whose image is unknown: that it waits on its grid dependency (and `assumed` is
+// set), or that it does not (what is ordered then is so for certain).
+enum class UnknownImage : std::uint8_t { waits, never_waits };
 Reachability memory_ordered_after(const ir::Recording& recording, const ir::Graph& graph,
-                                  const TopologicalOrder& order,
+                                  const TopologicalOrder& order, UnknownImage unknown = UnknownImage::waits,
                                   std::optional<Reachability::Storage> storage = std::nullopt);
 
 // Edges u -> w that the rest of the graph already implies in the sense of `reach` (ids ascending). For

@@ -43,7 +43,7 @@ class PathCover {
   Width run(const TopologicalOrder& order) {
     Width width;
     for (const ir::NodeId node : order.order) {
-      const bool is_activity = ir::is_activity(graph_.kind[node]);
+      const bool is_activity = is_active_work(graph_, node);
       pull_forced(node);
       if (!is_activity || through_[node.index()] > 0) continue;
       if (width.exact && steps_ >= max_steps_) width.exact = false;
@@ -55,7 +55,7 @@ class PathCover {
     width.steps = steps_;
     if (!width.exact) return width;
     for (const ir::NodeId node : graph_.nodes())
-      if (ir::is_activity(graph_.kind[node]) && seen_[in(node.index())] == kDead &&
+      if (is_active_work(graph_, node) && seen_[in(node.index())] == kDead &&
           seen_[out(node.index())] != kDead)
         width.antichain.push_back(node);
     CGLINT_CHECK(width.antichain.size() == width.count);
@@ -68,7 +68,7 @@ class PathCover {
   static std::uint32_t out(std::uint32_t node) { return 2 * node + 1; }
   // Demand of the nodes that were added so far.
   [[nodiscard]] std::uint32_t demand(std::uint32_t node) const {
-    return ir::is_activity(graph_.kind[ir::NodeId(node)]) ? 1 : 0;
+    return is_active_work(graph_, ir::NodeId(node)) ? 1 : 0;
   }
 
   void send(ir::EdgeId edge, std::uint32_t units) {

@@ -1,9 +1,9 @@
-// The width of a graph: the largest number of activity nodes (kernel, memcpy, memset) of which no two are
-// ordered by `starts after`. This many streams can be busy at once and no more; a sound program needs no more
-// streams than that. Computed exactly as the smallest number of paths that cover all activity nodes
-// (Dilworth): the nodes are added in topological order, and each takes over a path that has ended, directly
-// or by rerouting others (augmentation), or else starts a new one. Near-linear on graphs of fork/join layers;
-// work is limited to kWidthMaxSteps.
+// The width of a graph: the largest number of activity nodes (kernel, memcpy, memset; not disabled) of which
+// no two are ordered by `starts after`. This many streams can be busy at once and no more; a sound program
+// needs no more streams than that. Computed exactly as the smallest number of paths that cover all activity
+// nodes (Dilworth): the nodes are added in topological order, and each takes over a path that has ended,
+// directly or by rerouting others (augmentation), or else starts a new one. Near-linear on graphs of
+// fork/join layers; work is limited to kWidthMaxSteps.
 #pragma once
 
 #include <cstdint>

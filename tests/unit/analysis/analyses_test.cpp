@@ -44,8 +44,17 @@ TEST(Analyses, TheRelationsAreSharedWhereEveryEdgeIsFull) {
   builder.add_kernel(ir::kEmptyString, {});
   builder.add_edge(node(0), node(1), {ir::kPortLaunchOrder, 0, ir::EdgeType::programmatic});
   const ir::GraphId typed = add(recording, finish(builder));
+  builder.add_kernel(ir::kEmptyString, {});
+  builder.add_kernel(ir::kEmptyString, {});
+  builder.add_edge(node(0), node(1), {ir::kPortProgrammatic, 0, ir::EdgeType::programmatic});
+  const ir::GraphId programmatic = add(recording, finish(builder));
   const KernelIdentities identities(recording, KernelTable::builtin());
-  Analyses a(recording, plain, identities), b(recording, typed, identities);
+  Analyses a(recording, plain, identities), b(recording, typed, identities),
+      c(recording, programmatic, identities);
+  EXPECT_EQ(&a.certainly_memory_ordered_after(), &a.starts_after());
+  EXPECT_EQ(&b.certainly_memory_ordered_after(), &b.memory_ordered_after());
+  EXPECT_TRUE(c.memory_ordered_after().ordered(node(0), node(1)));
+  EXPECT_TRUE(c.certainly_memory_ordered_after().unordered(node(0), node(1)));
   EXPECT_EQ(&a.memory_ordered_after(), &a.starts_after());
   EXPECT_TRUE(b.starts_after().ordered(node(0), node(1)));
   EXPECT_TRUE(b.memory_ordered_after().unordered(node(0), node(1)));

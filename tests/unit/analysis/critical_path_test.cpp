@@ -40,7 +40,7 @@ TEST(CriticalPath, RandomGraphs) {
     for (const ir::NodeId v : graph->nodes()) {
       weight[v.index()] = chance(rng, 20) ? 0 : below(rng, 12);
       times.median_ns.push_back(weight[v.index()]);
-      if (!times.available) weight[v.index()] = ir::is_activity(graph->kind[v]) ? 1 : 0;
+      if (!times.available) weight[v.index()] = is_active_work(*graph, v) ? 1 : 0;
     }
     const CriticalPath result = critical_path(*graph, topological_order(*graph), times);
     ASSERT_EQ(result.measured, times.available);

@@ -84,6 +84,19 @@ TEST(RegionOverlaps, FullOverlapOfThreeBranchesIsFullEfficiency) {
   EXPECT_EQ(overlaps.at(0).replays_overlapping, 1U);
 }
 
+TEST(RegionOverlaps, NothingIsSaidOfATruncatedRegion) {
+  ir::GraphBuilder builder;
+  for (int i = 0; i < 3; ++i) builder.add_kernel(ir::kEmptyString, {});
+  builder.add_edge(node(0), node(1));
+  builder.add_edge(node(0), node(2));
+  add_replay(builder, {op(node(1), 0, 1001), op(node(2), 0, 1001)});
+  const auto graph = finish(builder);
+  auto regions = find_fork_join_regions(*graph, topological_order(*graph));
+  EXPECT_TRUE(region_overlaps(*graph, regions).at(0).measured);
+  regions.at(0).truncated = true;
+  EXPECT_FALSE(region_overlaps(*graph, regions).at(0).measured);
+}
+
 TEST(TimelineStats, InstantByInstant) {
   Rng rng(2);
   for (int round = 0; round < 4000; ++round) {

@@ -34,12 +34,14 @@ Matrix paths(const ir::Graph& graph, ir::EdgeId without = {}) {
 // Every event of every node, and what must come before what in each execution that the CUDA rules allow. An
 // event is certain to come before another exactly if there is a path.
 enum Event : std::uint8_t { kStart, kBegun, kTriggered, kWork, kBlocksEnded, kComplete, kEvents };
-bool may_wait(const ir::Recording& recording, const ir::Graph& graph, ir::NodeId v) {
+bool may_wait(const ir::Recording& recording, const ir::Graph& graph, ir::NodeId v, UnknownImage unknown) {
   if (graph.kernel(v) == nullptr || (!graph.enabled.empty() && graph.enabled[v] == 0)) return false;
   const ir::FunctionId f = graph.kernel(v)->function;
-  return !f.is_valid() || recording.functions[f].has_grid_dependency_wait != ir::Tri::no;
+  const ir::Tri waits = f.is_valid() ? recording.functions[f].has_grid_dependency_wait : ir::Tri::unknown;
+  return waits == ir::Tri::yes || (waits == ir::Tri::unknown && unknown == UnknownImage::waits);
 }
-Matrix event_order(const ir::Recording& recording, const ir::Graph& graph, ir::EdgeId without = {}) {
+Matrix event_order(const ir::Recording& recording, const ir::Graph& graph, ir::EdgeId without = {},
+                   UnknownImage unknown = UnknownImage::waits) {
   const std::size_t n = graph.node_count();
   Matrix m(n * kEvents, std::vector<bool>(n * kEvents, false));
   const auto before = [&](ir::NodeId a, Event x, ir::NodeId b, Event y) {
@@ -64,7 +66,7 @@ Matrix event_order(const ir::Recording& recording, const ir::Graph& graph, ir::E
     if (graph.data(e).is_launch_order()) before(u, kBegun, v, kStart);
     if (graph.data(e).is_programmatic()) {
       before(u, kTriggered, v, kStart);
-      if (may_wait(recording, graph, v)) before(u, kComplete, v, kWork);
+      if (may_wait(recording, graph, v, unknown)) before(u, kComplete, v, kWork);
     }
   }
   close(m);
@@ -104,27 +106,27 @@ TEST(Reachability, MemoryOrderIsWhatHoldsInEveryExecution) {
   for (int round = 0; round < 4000; ++round) {
     const auto graph = random_graph(rng, {.edge_types = true});
     const TopologicalOrder order = topological_order(*graph);
-    const Matrix events = event_order(recording, *graph);
-    Matrix expected(graph->node_count(), std::vector<bool>(graph->node_count(), false));
-    for (std::size_t a = 0; a < graph->node_count(); ++a)
-      for (std::size_t b = 0; b < graph->node_count(); ++b)
-        expected[a][b] = a != b && events[a * kEvents + kComplete][b * kEvents + kWork];
+    const std::size_t n = graph->node_count();
     bool expect_assumed = false;
-    for (const ir::EdgeId e : graph->edges()) {
-      const ir::KernelNode* kernel = graph->kernel(graph->edge_to[e]);
-      if (graph->data(e).is_programmatic() && kernel != nullptr &&
-          may_wait(recording, *graph, graph->edge_to[e]) &&
-          (!kernel->function.is_valid() ||
-           recording.functions[kernel->function].has_grid_dependency_wait == ir::Tri::unknown))
+    for (const ir::EdgeId e : graph->edges())
+      if (graph->data(e).is_programmatic() &&
+          may_wait(recording, *graph, graph->edge_to[e], UnknownImage::waits) !=
+              may_wait(recording, *graph, graph->edge_to[e], UnknownImage::never_waits))
         expect_assumed = true;
-    }
-    for (const Storage storage : kStorages) {
-      const Reachability reach = memory_ordered_after(recording, *graph, order, storage);
-      ASSERT_NO_FATAL_FAILURE(expect_matrix(reach, *graph, expected)) << round;
-      ASSERT_EQ(reach.assumed_grid_dependency_wait(), expect_assumed);
+    for (const UnknownImage unknown : {UnknownImage::waits, UnknownImage::never_waits}) {
+      const Matrix events = event_order(recording, *graph, {}, unknown);
+      Matrix expected(n, std::vector<bool>(n, false));
+      for (std::size_t a = 0; a < n; ++a)
+        for (std::size_t b = 0; b < n; ++b)
+          expected[a][b] = a != b && events[a * kEvents + kComplete][b * kEvents + kWork];
+      for (const Storage storage : kStorages) {
+        const Reachability reach = memory_ordered_after(recording, *graph, order, unknown, storage);
+        ASSERT_NO_FATAL_FAILURE(expect_matrix(reach, *graph, expected)) << round;
+        ASSERT_EQ(reach.assumed_grid_dependency_wait(), expect_assumed && unknown == UnknownImage::waits);
+      }
+      differs += expected != paths(*graph) ? 1 : 0;
     }
     assumed += expect_assumed ? 1 : 0;
-    differs += expected != paths(*graph) ? 1 : 0;
   }
   EXPECT_GT(assumed, 100);
   EXPECT_GT(differs, 100);
@@ -239,7 +241,8 @@ TEST(ImpliedEdges, MemoryOrder) {
     }
     for (const Storage storage : kStorages)
       ASSERT_EQ(
-          transitively_implied_edges(*graph, order, memory_ordered_after(recording, *graph, order, storage)),
+          transitively_implied_edges(
+              *graph, order, memory_ordered_after(recording, *graph, order, UnknownImage::waits, storage)),
           expected)
           << round;
     // All of them together may go.

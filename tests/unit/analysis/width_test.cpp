@@ -18,7 +18,7 @@ void expect_witness(const Width& width, const ir::Graph& graph, const Topologica
   ASSERT_TRUE(std::is_sorted(width.antichain.begin(), width.antichain.end()));
   const Reachability reach = starts_after(graph, order);
   for (const ir::NodeId a : width.antichain) {
-    ASSERT_TRUE(ir::is_activity(graph.kind[a]));
+    ASSERT_TRUE(is_active_work(graph, a));
     for (const ir::NodeId b : width.antichain)
       if (a != b) {
         ASSERT_TRUE(reach.unordered(a, b));
@@ -36,7 +36,7 @@ TEST(Width, IsTheLargestAntichain) {
     std::vector<std::uint32_t> ordered(n, 0);  // bit mask of the nodes that each may not stand beside
     std::uint32_t allowed = 0;
     for (const ir::NodeId a : graph->nodes()) {
-      if (ir::is_activity(graph->kind[a])) allowed |= 1U << a.index();
+      if (is_active_work(*graph, a)) allowed |= 1U << a.index();
       for (const ir::NodeId b : graph->nodes())
         if (a != b && reach.ordered(a, b)) ordered[a.index()] |= 1U << b.index();
     }
@@ -76,7 +76,7 @@ TEST(Width, LargerRandomGraphsHaveAWitnessAndAChainCoverAboveIt) {
     const Reachability reach = starts_after(*graph, order);
     std::vector<ir::NodeId> activity;
     for (const ir::NodeId v : graph->nodes())
-      if (ir::is_activity(graph->kind[v])) activity.push_back(v);
+      if (is_active_work(*graph, v)) activity.push_back(v);
     std::vector<int> match(activity.size(), -1);
     std::vector<bool> tried;
     const auto augment = [&](const auto& self, std::size_t a) -> bool {
