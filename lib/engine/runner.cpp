@@ -76,6 +76,7 @@ struct InputChecker::State final : FindingSink {
   std::size_t hidden_possible = 0;
   std::vector<bool> checked;
   std::size_t checkable_graphs = 0;
+  bool joined_elsewhere = false;
   std::size_t rule_checks = 0;      // rules that really looked at a graph
 
   const ir::Recording* identities_of = nullptr;
@@ -229,6 +230,7 @@ void InputChecker::finish(const ir::Recording& recording) {
     summary.has_error_loss |= loss.severity == ir::Loss::Severity::error;
     summary.losses.push_back(std::move(line));
   }
+  if (state.joined_elsewhere && state.summary.graphs == 0) return;
   if (state.checkable_graphs == 0) {
     summary.nothing_to_check = true;
     if (!state.not_checked_entries.empty())
@@ -246,6 +248,9 @@ void InputChecker::finish(const ir::Recording& recording) {
 }
 
 void InputChecker::fail(base::Error error) { state_->errors.push_back(std::move(error)); }
+void InputChecker::add_join(InputSummary::JoinLine line) { state_->summary.joins.push_back(std::move(line)); }
+void InputChecker::set_join_problem(std::string problem) { state_->summary.join_problem = std::move(problem); }
+void InputChecker::joined_elsewhere() { state_->joined_elsewhere = true; }
 
 Report merge_inputs(const Config& config, std::vector<InputChecker> inputs) {
   Report report;

@@ -49,6 +49,14 @@ struct InputSummary {
   };
   std::vector<LossLine> losses;
   bool has_error_loss = false;
+  // How the replays of another input were tied to this one's graphs.
+  struct JoinLine {
+    std::string timeline_file, timeline_graph, graph;
+    bool by_id = false;
+    std::size_t replays = 0, operations = 0, matched = 0, ambiguous = 0, out_of_order = 0;
+  };
+  std::vector<JoinLine> joins;
+  std::string join_problem;                            // "" or why nothing was joined although it was asked for
   bool nothing_to_check = false;
   std::string nothing_reason;                          // why, when nothing_to_check
 };
@@ -79,6 +87,11 @@ class InputChecker {
   // Checks every graph that is still held and was not checked before, and what concerns the input as a whole.
   void finish(const ir::Recording& recording);
   void fail(base::Error error);
+  // Shown with the input's summary.
+  void add_join(InputSummary::JoinLine line);
+  void set_join_problem(std::string problem);
+  // The input's graphs were all moved into another input: having none left is no reason to exit 4.
+  void joined_elsewhere();
 
  private:
   friend Report merge_inputs(const Config& config, std::vector<InputChecker> inputs);

@@ -143,6 +143,15 @@ Json input_json(const engine::InputSummary& input) {
     graphs.push_back(std::move(item));
   }
   json["graphs"] = std::move(graphs);
+  if (!input.joins.empty()) {
+    Json joins = Json::array();
+    for (const auto& join : input.joins)
+      joins.push_back({{"graph", join.graph}, {"timeline_file", join.timeline_file}, {"timeline_graph", join.timeline_graph}, {"by_id", join.by_id},
+                       {"launches", join.replays}, {"operations", join.operations}, {"matched", join.matched}, {"ambiguous", join.ambiguous},
+                       {"out_of_order", join.out_of_order}});
+    json["joins"] = std::move(joins);
+  }
+  if (!input.join_problem.empty()) json["join_problem"] = input.join_problem;
   Json losses = Json::array();
   for (const auto& loss : input.losses) {
     Json item = {{"severity", loss.severity}, {"what", loss.what}, {"count", loss.count}};

@@ -183,6 +183,13 @@ std::string render_text(const engine::Report& report, const engine::Config& conf
                          loss.count > 1 ? fmt::format(" ({} times)", loss.count) : "",
                          loss.offset_bytes != ~std::uint64_t{0} ? fmt::format(" (first at byte {})", loss.offset_bytes) : "", facts);
     }
+    for (const auto& join : input.joins)
+      out += fmt::format("{}: graph {} joined with {} of {} by {}: {} of {} operations in {} matched{}{}\n", printable(input.file), printable(join.graph),
+                         printable(join.timeline_graph), printable(join.timeline_file), join.by_id ? "node id" : "kernel sequence", join.matched,
+                         join.operations, base::count_of(join.replays, "launch", "launches"),
+                         join.ambiguous > 0 ? fmt::format(", {} ambiguous", join.ambiguous) : "",
+                         join.out_of_order > 0 ? fmt::format(", {} out of order", join.out_of_order) : "");
+    if (!input.join_problem.empty()) out += fmt::format("{}: {}\n", printable(input.file), printable(input.join_problem, 1000));
     if (input.nothing_to_check)
       out += fmt::format("{}: nothing to check: {}\n", printable(input.file), printable(input.nothing_reason, 1000));
   }

@@ -13,6 +13,7 @@
 #include "engine/rule.h"
 #include "engine/runner.h"
 #include "import/common/importer.h"
+#include "join/join.h"
 #include "report/json.h"
 #include "report/text.h"
 
@@ -27,6 +28,7 @@ struct LintOptions {
   std::string format = "text";
   std::string output;
   std::string fail_on = "warning", confidence = "likely", streams_from = "best", colour = "auto";
+  bool no_join = false;
   bool quiet = false, statistics = false, no_progress = false, exit_zero = false;
   unsigned jobs = 0;
 };
@@ -48,6 +50,36 @@ engine::InputChecker check_file(const std::string& path, const LintOptions& opti
   else
     checker.finish(*recording);
   return checker;
+}
+
+// A structure file and a timeline given together describe one program: the trace's replays are moved into the graphs.
+// Returns false if the two are not such a pair (the caller then checks them one by one).
+bool is_structure(std::string_view importer) { return importer == "dot" || importer == "capture"; }
+bool is_timeline(std::string_view importer) { return importer == "kineto" || importer == "nsys"; }
+
+bool check_joined(const std::string& structure_path, const std::string& timeline_path, const LintOptions& options,
+                  const analysis::KernelTable& kernels, Progress& progress, std::vector<std::unique_ptr<engine::InputChecker>>& out) {
+  const auto read_whole = [&](const std::string& path) {
+    import::ReadOptions read;
+    read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
+    return import::read_file(path, read);
+  };
+  auto structure = read_whole(structure_path);
+  auto timeline = read_whole(timeline_path);
+  if (!structure || !timeline) return false;
+  auto structure_checker = std::make_unique<engine::InputChecker>(options.config, kernels, structure_path);
+  auto timeline_checker = std::make_unique<engine::InputChecker>(options.config, kernels, timeline_path);
+  const join::Report joined = join::join_timeline(*structure, *timeline);
+  for (const join::Match& match : joined.matches)
+    structure_checker->add_join({timeline_path, match.timeline_graph, match.structure_graph, match.by_id, match.replays, match.operations,
+                                 match.matched, match.ambiguous, match.out_of_order});
+  if (joined.matches.empty()) structure_checker->set_join_problem("no graph launch in " + timeline_path + " fits a graph of this file; they were checked separately");
+  else timeline_checker->joined_elsewhere();
+  structure_checker->finish(*structure);
+  timeline_checker->finish(*timeline);
+  out[0] = std::move(structure_checker);
+  out[1] = std::move(timeline_checker);
+  return true;
 }
 
 int run_lint(LintOptions& options) {
@@ -111,7 +143,14 @@ int run_lint(LintOptions& options) {
   };
   unsigned jobs = options.jobs != 0 ? options.jobs : std::max(1U, std::thread::hardware_concurrency());
   jobs = static_cast<unsigned>(std::min<std::size_t>(jobs, paths.size()));
-  {
+  bool done = false;
+  if (!options.no_join && paths.size() == 2 && !path_errors[0] && !path_errors[1] && paths[0] != "-" && paths[1] != "-") {
+    const std::string first = import::recognise_file(paths[0]), second = import::recognise_file(paths[1]);
+    if (is_structure(second) && is_timeline(first)) std::swap(paths[0], paths[1]);
+    if ((is_structure(first) && is_timeline(second)) || (is_structure(second) && is_timeline(first)))
+      done = check_joined(paths[0], paths[1], options, *kernels, progress, slots);
+  }
+  if (!done) {
     std::vector<std::jthread> threads;
     for (unsigned i = 1; i < jobs; ++i) threads.emplace_back(work);
     work();
@@ -161,6 +200,7 @@ void add_lint(CLI::App& app, Cli& cli) {
   lint->add_option("--confidence", options->confidence, "Lowest confidence that is reported")
       ->check(CLI::IsMember({"possible", "likely", "certain"}))->capture_default_str();
   lint->add_option("--kernel-table", options->kernel_table, "A known-kernel table (TOML) that extends the built-in one");
+  lint->add_flag("--no-join", options->no_join, "Check a structure file and a trace separately instead of joining them");
   lint->add_option("--format", options->format, "Output format")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
   lint->add_option("-o,--output", options->output, "Write the report to a file");
   lint->add_flag("-q,--quiet", options->quiet, "One line per finding, nothing else");

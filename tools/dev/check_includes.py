@@ -9,6 +9,7 @@ ALLOWED = {
     "lib/ir": {"base", "ir"},
     "lib/import": {"base", "ir", "import"},
     "lib/analysis": {"base", "ir", "analysis"},
+    "lib/join": {"base", "ir", "analysis", "join"},
     "lib/engine": {"base", "ir", "analysis", "engine"},
     "lib/report": {"base", "ir", "analysis", "engine", "report"},
     "lib/export": {"base", "ir", "analysis", "export"},

@@ -55,6 +55,10 @@ class Importer {
 // All importers, in sniffing order.
 std::span<const std::unique_ptr<Importer>> all_importers();
 
+// The name of the importer that recognises the file, or "" (also for a file that cannot be opened). Standard input is not
+// looked at.
+std::string recognise_file(const std::string& path);
+
 // Opens, decompresses, recognises and reads. `path` "-" is standard input.
 base::Result<ir::Recording> read_file(const std::string& path, const ReadOptions& options);
 

@@ -74,6 +74,15 @@ std::span<const std::unique_ptr<Importer>> all_importers() {
   return importers;
 }
 
+std::string recognise_file(const std::string& path) {
+  if (path == "-") return {};
+  auto source = Source::open(path, Limits());
+  if (!source) return {};
+  auto prefix = (*source)->peek();
+  const Importer* const importer = prefix ? recognise(*prefix).importer : nullptr;
+  return importer != nullptr ? std::string(importer->name()) : std::string();
+}
+
 base::Result<ir::Recording> read_file(const std::string& path, const ReadOptions& options) {
   auto opened = Source::open(path, options.limits);
   if (!opened) return std::move(opened).error();

@@ -50,15 +50,21 @@ class OverlapLostAtReplay final : public engine::Rule {
     const auto min_replays = static_cast<std::uint32_t>(std::max<std::int64_t>(1, context.config.integer(kInfo, "min_replays")));
 
     std::map<std::pair<std::string, Cause>, std::vector<std::size_t>> patterns;
+    std::size_t truncated = 0;
     for (std::size_t i = 0; i < regions.size(); ++i) {
       const analysis::ForkJoinRegion& region = regions[i];
       const analysis::RegionOverlap& overlap = overlaps[i];
+      if (region.truncated) {
+        ++truncated;
+        continue;
+      }
       if (!region.disjoint || !overlap.measured || overlap.replays < 2 || region.branches.size() < 2) continue;
       if (to_us(overlap.median_possible_ns) < min_branch_us || overlap.efficiency() > max_efficiency) continue;
       std::string basis;
       for (const analysis::Branch& branch : region.branches) basis += stable_sequence(context, branch.nodes) + "|";
       patterns[{basis, cause_of(context, region)}].push_back(i);
     }
+    if (truncated > 0) sink.not_checked({}, fmt::format("{} fork/join regions are too large to list", truncated));
     for (const auto& [key, members] : patterns) {
       const analysis::ForkJoinRegion& first = regions[members.front()];
       std::int64_t lost_ns = 0;
