@@ -4,6 +4,7 @@
 // allocate gigabytes by a name of 200 bytes. This one builds at most kMaxWork bytes of text, nests at most
 // kMaxDepth deep, and gives up on everything else: the name is then shown as recorded. The spelling is that
 // of the C++ runtime's demangler.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -132,9 +133,11 @@ class Demangler {
   }
   bool take(std::string_view what) {
     if (text_.substr(at_, what.size()) != what) return false;
-    at_ += what.size();
+    advance(what.size());
     return true;
   }
+  // Stays inside the text: after fail() the callers run on until they look at failed_.
+  void advance(std::size_t bytes) { at_ = std::min(at_ + bytes, text_.size()); }
   void fail() {
     failed_ = true;
     at_ = text_.size();
@@ -176,7 +179,7 @@ class Demangler {
         break;
       }
       any = true;
-      ++at_;
+      advance(1);
       value = value * base + digit;
       if (value > 1'000'000) break;
     }
@@ -217,7 +220,7 @@ class Demangler {
   std::string parameters() {
     std::string params;
     if (look() == 'v' && (at_ + 1 == text_.size() || look(1) == 'E' || look(1) == '.' || look(1) == 'Q')) {
-      ++at_;
+      advance(1);
       return params;
     }
     bool first = true;
@@ -276,7 +279,7 @@ class Demangler {
       is_restrict |= look() == 'r';
       is_volatile |= look() == 'V';
       is_const |= look() == 'K';
-      ++at_;
+      advance(1);
     }
     if (take("O")) {
       name.qualifiers = " &&";
@@ -365,7 +368,7 @@ class Demangler {
       while (end < text_.size() && is_digit(text_[end])) ++end;
       if (end > at_ + 2 && end < text_.size() && text_[end] == '_') at_ = end + 1;
     } else if (is_digit(look(1))) {
-      at_ += 2;
+      advance(2);
     }
   }
 
@@ -376,7 +379,7 @@ class Demangler {
       return {};
     }
     const std::string_view name = text_.substr(at_, length);
-    at_ += length;
+    advance(length);
     if (name.starts_with("_GLOBAL_") && name.size() >= 10 &&
         (name[8] == '_' || name[8] == '.' || name[8] == '$') && name[9] == 'N')
       return "(anonymous namespace)";
@@ -390,18 +393,18 @@ class Demangler {
     } else if (look() == 'U') {
       result = unnamed_type();
     } else if (look() == 'C' && (is_digit(look(1)) || look(1) == 'I')) {
-      at_ += look(1) == 'I' ? 3 : 2;
+      advance(look(1) == 'I' ? 3 : 2);
       name.no_return = true;
       result = std::string(last_identifier(scope));
     } else if (look() == 'D' && is_digit(look(1))) {
-      at_ += 2;
+      advance(2);
       name.no_return = true;
       result = "~" + std::string(last_identifier(scope));
     } else {
       result = operator_name(name);
     }
     while (look() == 'B') {
-      ++at_;
+      advance(1);
       result += "[abi:" + source_name() + "]";
     }
     return result;
@@ -425,8 +428,8 @@ class Demangler {
     const bool saved = in_lambda_;
     in_lambda_ = true;
     while (look() == 'T' && (look(1) == 'y' || look(1) == 'n' || look(1) == 't' || look(1) == 'p')) {
-      at_ += 1;
-      if (look() == 'p') ++at_;
+      advance(1);
+      if (look() == 'p') advance(1);
       if (take("n")) {
         type();
       } else if (!take("y")) {
@@ -453,7 +456,7 @@ class Demangler {
     const std::string_view code = text_.substr(at_, 2);
     for (const Operator& op : kOperators)
       if (op.code == code) {
-        at_ += 2;
+        advance(2);
         if (code == "li") return "operator\"\" " + source_name();
         const bool word = op.text[0] >= 'a' && op.text[0] <= 'z';
         return std::string("operator") + (word ? " " : "") + std::string(op.text);
@@ -479,22 +482,22 @@ class Demangler {
     take("S");
     switch (look()) {
       case 'a':
-        ++at_;
+        advance(1);
         return {"std::allocator", {}};
       case 'b':
-        ++at_;
+        advance(1);
         return {"std::basic_string", {}};
       case 's':
-        ++at_;
+        advance(1);
         return {"std::string", {}};
       case 'i':
-        ++at_;
+        advance(1);
         return {"std::istream", {}};
       case 'o':
-        ++at_;
+        advance(1);
         return {"std::ostream", {}};
       case 'd':
-        ++at_;
+        advance(1);
         return {"std::iostream", {}};
       default:
         break;
@@ -577,13 +580,13 @@ class Demangler {
     // encodings.
     switch (look()) {
       case 'X': {
-        ++at_;
+        advance(1);
         Text result{expression(), {}};
         if (!take("E")) fail();
         return result;
       }
       case 'J': {
-        ++at_;
+        advance(1);
         Text pack;
         pack.is_pack = true;
         while (!failed_ && !take("E")) pack.pack.push_back(template_argument());
@@ -593,12 +596,12 @@ class Demangler {
         return {primary(), {}};
       case 'T':
         if (look(1) == 'n') {  // a parameter declaration in front of its argument
-          at_ += 2;
+          advance(2);
           type();
           return template_argument();
         }
         if (look(1) == 'y') {
-          at_ += 2;
+          advance(2);
           return template_argument();
         }
         if (look(1) == 't' || look(1) == 'p' || look(1) == 'k') {
@@ -649,7 +652,7 @@ class Demangler {
     const std::size_t uses = parameter_uses_;
     const char c = look();
     if (const std::string_view builtin = builtin_type(c); !builtin.empty()) {
-      ++at_;
+      advance(1);
       return {std::string(builtin), {}};
     }
     Text result;
@@ -663,7 +666,7 @@ class Demangler {
           is_restrict |= look() == 'r';
           is_volatile |= look() == 'V';
           is_const |= look() == 'K';
-          ++at_;
+          advance(1);
         }
         if (is_const) words += " const";
         if (is_volatile) words += " volatile";
@@ -675,23 +678,23 @@ class Demangler {
         break;
       }
       case 'P':
-        ++at_;
+        advance(1);
         result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "*"); });
         break;
       case 'R':
-        ++at_;
+        advance(1);
         result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "&"); });
         break;
       case 'O':
-        ++at_;
+        advance(1);
         result = map_pack(type(), [](Text inner) { return pointer_like(std::move(inner), "&&"); });
         break;
       case 'C':
-        ++at_;
+        advance(1);
         result = map_pack(type(), [](Text inner) { return qualified(std::move(inner), " _Complex"); });
         break;
       case 'G':
-        ++at_;
+        advance(1);
         result = map_pack(type(), [](Text inner) { return qualified(std::move(inner), " _Imaginary"); });
         break;
       case 'F':
@@ -701,7 +704,7 @@ class Demangler {
         result = array_type();
         break;
       case 'M': {
-        ++at_;
+        advance(1);
         const std::string owner = type().str();
         Text member = type();
         const bool spaced = !member.is_function && !member.is_array;
@@ -709,21 +712,21 @@ class Demangler {
         break;
       }
       case 'U': {
-        ++at_;
+        advance(1);
         const std::string qualifier = source_name();
         if (look() == 'I') template_argument_list(false);
         result = qualified(type(), " " + qualifier);
         break;
       }
       case 'u': {
-        ++at_;
+        advance(1);
         result.left = source_name();
         if (look() == 'I') result.left += template_argument_list(false);
         break;
       }
       case 'T':
         if (look(1) == 's' || look(1) == 'u' || look(1) == 'e') {
-          at_ += 2;
+          advance(2);
           result = class_type();
           break;
         }
@@ -766,47 +769,47 @@ class Demangler {
   bool d_type(Text& result) {
     switch (look(1)) {
       case 'd':
-        at_ += 2;
+        advance(2);
         result.left = "decimal64";
         return false;
       case 'e':
-        at_ += 2;
+        advance(2);
         result.left = "decimal128";
         return false;
       case 'f':
-        at_ += 2;
+        advance(2);
         result.left = "decimal32";
         return false;
       case 'h':
-        at_ += 2;
+        advance(2);
         result.left = "half";
         return false;
       case 'i':
-        at_ += 2;
+        advance(2);
         result.left = "char32_t";
         return false;
       case 's':
-        at_ += 2;
+        advance(2);
         result.left = "char16_t";
         return false;
       case 'u':
-        at_ += 2;
+        advance(2);
         result.left = "char8_t";
         return false;
       case 'a':
-        at_ += 2;
+        advance(2);
         result.left = "auto";
         return false;
       case 'c':
-        at_ += 2;
+        advance(2);
         result.left = "decltype(auto)";
         return false;
       case 'n':
-        at_ += 2;
+        advance(2);
         result.left = "decltype(nullptr)";
         return false;
       case 'F': {
-        at_ += 2;
+        advance(2);
         const std::size_t bits = number();
         if (take("b")) {
           result.left = "std::bfloat16_t";
@@ -822,14 +825,14 @@ class Demangler {
       case 'B':
       case 'U': {
         const bool is_unsigned = look(1) == 'U';
-        at_ += 2;
+        advance(2);
         const std::size_t bits = number();
         if (!take("_")) fail();
         result.left = std::string(is_unsigned ? "unsigned " : "") + "_BitInt(" + std::to_string(bits) + ")";
         return false;
       }
       case 'p': {
-        at_ += 2;
+        advance(2);
         result = pack_expansion();
         return true;
       }
@@ -838,7 +841,7 @@ class Demangler {
         result.left = decltype_type();
         return true;
       case 'v': {
-        at_ += 2;
+        advance(2);
         std::string size;
         if (take("_")) {
           size = expression();
@@ -916,7 +919,7 @@ class Demangler {
     Text returned = type();
     std::string params;
     if (look() == 'v' && look(1) == 'E') {
-      ++at_;
+      advance(1);
     } else {
       bool first = true;
       while (!failed_ && look() != 'E' && !(look() == 'R' && look(1) == 'E') &&
@@ -950,7 +953,7 @@ class Demangler {
   }
 
   std::string decltype_type() {
-    at_ += 2;
+    advance(2);
     std::string result = "decltype (" + expression() + ")";
     if (!take("E")) fail();
     return result;
@@ -972,7 +975,7 @@ class Demangler {
     const char code = look();
     if (code == 'b' && (look(1) == '0' || look(1) == '1') && look(2) == 'E') {
       const bool value = look(1) == '1';
-      at_ += 3;
+      advance(3);
       return value ? "true" : "false";
     }
     const std::string type_text = type().str();
@@ -980,7 +983,7 @@ class Demangler {
     std::string value;
     if (take("n")) value = "-";
     const std::size_t begin = at_;
-    while (at_ < text_.size() && look() != 'E' && look() != '_') ++at_;
+    while (at_ < text_.size() && look() != 'E' && look() != '_') advance(1);
     value += text_.substr(begin, at_ - begin);
     if (look() == '_' || !take("E")) {  // complex constants are not read
       fail();
@@ -1036,13 +1039,13 @@ class Demangler {
     if (c == 'T') return template_parameter().str();
     if (c == 'f' && (look(1) == 'p' || look(1) == 'L')) {
       if (look(1) == 'L') {
-        at_ += 2;
+        advance(2);
         number();
         if (!take("p")) fail();
       } else {
-        at_ += 2;
+        advance(2);
       }
-      while (look() == 'r' || look() == 'V' || look() == 'K') ++at_;
+      while (look() == 'r' || look() == 'V' || look() == 'K') advance(1);
       if (take("T")) return "this";
       return "{parm#" + std::to_string(sequence_id(10) + 1) + "}";
     }
@@ -1118,7 +1121,7 @@ class Demangler {
     const std::string_view code = text_.substr(at_, 2);
     for (const Operator& op : kOperators) {
       if (op.code != code || op.operands == 0 || op.operands == 3) continue;
-      at_ += 2;
+      advance(2);
       if (op.operands == 1) {
         const bool is_name = look() == 'L' && (look(1) == '_' || look(1) == 'Z');
         const std::string inner = expression();
