@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cglint_gpu {
+namespace cglint::gpu {
 
 // The CUPTI functions used. All null until load_cupti() succeeds.
 struct CuptiApi {
@@ -19,8 +19,8 @@ struct CuptiApi {
   decltype(&::cuptiGetResultString) result_string = nullptr;
 };
 
-// Tries $CGLINT_CUPTI, then the loader's search path, then the toolkit's usual folders. Returns an empty string, or why not.
-// The library stays loaded for the life of the process.
+// Tries $CGLINT_CUPTI, then the loader's search path, then the toolkit's usual folders. Returns an empty
+// string, or why not. The library stays loaded for the life of the process.
 std::string load_cupti(CuptiApi& api);
 
-}  // namespace cglint_gpu
+}  // namespace cglint::gpu

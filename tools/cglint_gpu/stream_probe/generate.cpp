@@ -1,11 +1,10 @@
-#include "generate.h"
+#include "stream_probe/generate.h"
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <utility>
 
-namespace cglint_gpu {
+namespace cglint::gpu {
 namespace {
 
 struct Topology {
@@ -16,7 +15,8 @@ struct Topology {
 void add_edge(Topology& topology, int from, int to) {
   if (from == to || from < 0) return;
   const std::pair<int, int> edge{from, to};
-  if (std::find(topology.edges.begin(), topology.edges.end(), edge) == topology.edges.end()) topology.edges.push_back(edge);
+  if (std::find(topology.edges.begin(), topology.edges.end(), edge) == topology.edges.end())
+    topology.edges.push_back(edge);
 }
 
 // Each node takes 0 to 3 parents, near ones more often.
@@ -101,9 +101,11 @@ Topology layers(Random& random, int n, int most_sides) {
     std::vector<int> todo(static_cast<size_t>(sides) + 1, side_length);
     todo[0] = main_length;
     if (layer_order == 0) {
-      for (int c = 0; c <= sides; ++c) queue.insert(queue.end(), static_cast<size_t>(todo[static_cast<size_t>(c)]), c);
+      for (int c = 0; c <= sides; ++c)
+        queue.insert(queue.end(), static_cast<size_t>(todo[static_cast<size_t>(c)]), c);
     } else if (layer_order == 1) {
-      for (int c = sides; c >= 0; --c) queue.insert(queue.end(), static_cast<size_t>(todo[static_cast<size_t>(c)]), c);
+      for (int c = sides; c >= 0; --c)
+        queue.insert(queue.end(), static_cast<size_t>(todo[static_cast<size_t>(c)]), c);
     } else {
       while (std::accumulate(todo.begin(), todo.end(), 0) > 0) {
         const int c = random.below(sides + 1);
@@ -142,7 +144,8 @@ Topology hubs(Random& random, int n) {
     for (int c = 0; c < children; ++c) {
       const int node = out.n++;
       add_edge(out, hub, node);
-      if (random.chance(15) && !made.empty()) add_edge(out, made[static_cast<size_t>(random.below(static_cast<int>(made.size())))], node);
+      if (random.chance(15) && !made.empty())
+        add_edge(out, made[static_cast<size_t>(random.below(static_cast<int>(made.size())))], node);
       made.push_back(node);
     }
     const int joins = random.between(1, 3);
@@ -185,18 +188,29 @@ Topology several_roots(Random& random, int n) {
 
 Topology random_topology(Random& random, int most_nodes) {
   const int size = random.below(100);
-  int n = size < 35 ? random.between(3, 8) : size < 70 ? random.between(9, 20) : size < 95 ? random.between(21, 40) : random.between(41, 120);
+  int n = size < 35   ? random.between(3, 8)
+          : size < 70 ? random.between(9, 20)
+          : size < 95 ? random.between(21, 40)
+                      : random.between(41, 120);
   n = std::min(n, most_nodes);
   switch (random.below(9)) {
     case 0:
-    case 1: return random_parents(random, n);
-    case 2: return sparse(random, n);
-    case 3: return forks_and_joins(random, n, 6);
-    case 4: return layers(random, n, 3);
-    case 5: return hubs(random, n);
-    case 6: return chain_with_shortcuts(random, n);
-    case 7: return several_roots(random, n);
-    default: return random.chance(50) ? forks_and_joins(random, n, 11) : layers(random, n, 9);
+    case 1:
+      return random_parents(random, n);
+    case 2:
+      return sparse(random, n);
+    case 3:
+      return forks_and_joins(random, n, 6);
+    case 4:
+      return layers(random, n, 3);
+    case 5:
+      return hubs(random, n);
+    case 6:
+      return chain_with_shortcuts(random, n);
+    case 7:
+      return several_roots(random, n);
+    default:
+      return random.chance(50) ? forks_and_joins(random, n, 11) : layers(random, n, 9);
   }
 }
 
@@ -251,22 +265,28 @@ void retype(Random& random, GraphSpec& spec, EdgeType type) {
     edge.type = type;
     any = true;
   }
-  if (!any && !spec.edges.empty()) spec.edges[static_cast<size_t>(random.below(static_cast<int>(spec.edges.size())))].type = type;
+  if (!any && !spec.edges.empty())
+    spec.edges[static_cast<size_t>(random.below(static_cast<int>(spec.edges.size())))].type = type;
 }
 
 void fill_bodies(Random& random, GraphSpec& spec, int depth) {
   for (int v = 0; v < spec.size(); ++v) {
     const NodeKind kind = spec.kinds[static_cast<size_t>(v)];
     if (!has_bodies(kind)) continue;
-    const int count = kind == NodeKind::kSwitch ? random.between(1, 3) : kind == NodeKind::kIf ? random.between(1, 2) : 1;
+    const int count = kind == NodeKind::kSwitch ? random.between(1, 3)
+                      : kind == NodeKind::kIf   ? random.between(1, 2)
+                                                : 1;
     for (int i = 0; i < count; ++i) {
-      const Topology topology = random.chance(30) ? random_parents(random, 1) : random_parents(random, random.between(2, 7));
+      const Topology topology =
+          random.chance(30) ? random_parents(random, 1) : random_parents(random, random.between(2, 7));
       GraphSpec body;
       body.kinds.assign(static_cast<size_t>(topology.n), NodeKind::kKernel);
       for (const auto& [from, to] : topology.edges) body.edges.push_back({from, to, EdgeType::kDefault});
       for (NodeKind& inner : body.kinds) {
-        if (random.chance(12)) inner = random.chance(50) ? NodeKind::kMemset : NodeKind::kMemcpyDtoD;
-        else if (depth < 1 && random.chance(6)) inner = kind == NodeKind::kChild ? NodeKind::kChild : kind;
+        if (random.chance(12))
+          inner = random.chance(50) ? NodeKind::kMemset : NodeKind::kMemcpyDtoD;
+        else if (depth < 1 && random.chance(6))
+          inner = kind == NodeKind::kChild ? NodeKind::kChild : kind;
       }
       body.kinds.back() = NodeKind::kKernel;  // ends a while loop
       fill_bodies(random, body, depth + 1);
@@ -342,11 +362,34 @@ uint64_t Random::next() {
 }
 
 const std::vector<std::string>& study_kinds() {
-  static const std::vector<std::string> kinds{
-      "kernel",       "memcpy-dtod",  "memcpy-htod",  "memcpy-dtoh",        "memcpy-all",    "host",          "event-record",
-      "event-wait",   "child",        "cond-if",      "cond-while",         "cond-switch",   "alloc-free",    "batch-mem-op",
-      "programmatic", "launch-order", "programmatic-noattr", "edges-mixed", "priority",      "priority-used", "priority-launch",
-      "memset",       "empty",        "memset+empty", "memcpy+memset",      "memcpy+empty",  "event+empty",   "all"};
+  static const std::vector<std::string> kinds{"kernel",
+                                              "memcpy-dtod",
+                                              "memcpy-htod",
+                                              "memcpy-dtoh",
+                                              "memcpy-all",
+                                              "host",
+                                              "event-record",
+                                              "event-wait",
+                                              "child",
+                                              "cond-if",
+                                              "cond-while",
+                                              "cond-switch",
+                                              "alloc-free",
+                                              "batch-mem-op",
+                                              "programmatic",
+                                              "launch-order",
+                                              "programmatic-noattr",
+                                              "edges-mixed",
+                                              "priority",
+                                              "priority-used",
+                                              "priority-launch",
+                                              "memset",
+                                              "empty",
+                                              "memset+empty",
+                                              "memcpy+memset",
+                                              "memcpy+empty",
+                                              "event+empty",
+                                              "all"};
   return kinds;
 }
 
@@ -357,7 +400,8 @@ GraphSpec random_graph(std::string_view kind, uint64_t seed, uint64_t index, int
   if (random.chance(25) && !allocations) shuffle_creation(random, topology);
   if (random.chance(30)) {  // the order in which edges are added should not matter; show it
     for (size_t i = topology.edges.size(); i > 1; --i) {
-      std::swap(topology.edges[i - 1], topology.edges[static_cast<size_t>(random.below(static_cast<int>(i)))]);
+      std::swap(topology.edges[i - 1],
+                topology.edges[static_cast<size_t>(random.below(static_cast<int>(i)))]);
     }
   }
   GraphSpec spec;
@@ -429,7 +473,8 @@ std::vector<GraphSpec> small_graphs(std::string_view kind) {
           }
         }
       } else {
-        const bool edge_kind = kind == "programmatic" || kind == "programmatic-noattr" || kind == "launch-order";
+        const bool edge_kind =
+            kind == "programmatic" || kind == "programmatic-noattr" || kind == "launch-order";
         const bool priority_kind = kind == "priority" || kind == "priority-used";
         if (edge_kind) {
           for (size_t i = 0; i <= base.edges.size() && !base.edges.empty(); ++i) {
@@ -461,4 +506,131 @@ std::vector<GraphSpec> small_graphs(std::string_view kind) {
   return out;
 }
 
-}  // namespace cglint_gpu
+namespace {
+
+GraphSpec kernels(const std::string& family, int n) {
+  GraphSpec spec;
+  spec.family = "designed/" + family;
+  spec.kinds.assign(static_cast<size_t>(n), NodeKind::kKernel);
+  return spec;
+}
+
+void link(GraphSpec& spec, int from, int to, EdgeType type = EdgeType::kDefault) {
+  if (from >= 0) spec.edges.push_back({from, to, type});
+}
+
+int add(GraphSpec& spec, NodeKind kind = NodeKind::kKernel) {
+  spec.kinds.push_back(kind);
+  return spec.size() - 1;
+}
+
+// One layer after the other: fork, main chain (M) and `sides` side chains (A), join. `order` gives the
+// enqueueing order of one layer's nodes.
+GraphSpec decode(const std::string& name, int layer_count, std::string_view order, int sides, bool carry,
+                 EdgeType main_edge) {
+  GraphSpec spec = kernels(name, 0);
+  std::vector<int> side_tails(static_cast<size_t>(sides), -1);
+  int tail = -1;
+  for (int layer = 0; layer < layer_count; ++layer) {
+    const int fork = add(spec);
+    link(spec, tail, fork, tail >= 0 ? main_edge : EdgeType::kDefault);
+    int main_tail = fork;
+    std::vector<int> heads(static_cast<size_t>(sides), fork);
+    for (const char step : order) {
+      if (step == 'M') {
+        const int node = add(spec);
+        link(spec, main_tail, node, main_edge);
+        main_tail = node;
+        continue;
+      }
+      for (size_t s = 0; s < heads.size(); ++s) {
+        const int node = add(spec);
+        if (heads[s] == fork && carry) link(spec, side_tails[s], node);
+        link(spec, heads[s], node);
+        heads[s] = node;
+      }
+    }
+    const int join = add(spec);
+    link(spec, main_tail, join, main_edge);
+    for (size_t s = 0; s < heads.size(); ++s) {
+      link(spec, heads[s], join);
+      side_tails[s] = heads[s];
+    }
+    tail = join;
+  }
+  return spec;
+}
+
+}  // namespace
+
+std::vector<GraphSpec> designed_graphs() {
+  std::vector<GraphSpec> out;
+  for (const int n : {1, 2, 5}) {
+    GraphSpec spec = kernels("chain/" + std::to_string(n), n);
+    for (int v = 1; v < n; ++v) link(spec, v - 1, v);
+    out.push_back(std::move(spec));
+  }
+  for (int branches = 1; branches <= 12; ++branches) {
+    for (const bool joined : {true, false}) {
+      GraphSpec spec = kernels((joined ? "forkjoin/" : "fork/") + std::to_string(branches), 1 + branches);
+      for (int b = 1; b <= branches; ++b) link(spec, 0, b);
+      if (joined) {
+        const int join = add(spec);
+        for (int b = 1; b <= branches; ++b) link(spec, b, join);
+        add(spec);
+        link(spec, join, join + 1);
+      }
+      out.push_back(std::move(spec));
+    }
+    GraphSpec roots = kernels("roots/" + std::to_string(branches), branches);
+    const int join = add(roots);
+    for (int b = 0; b < branches; ++b) link(roots, b, join);
+    out.push_back(std::move(roots));
+  }
+  using enum NodeKind;
+  for (const NodeKind kind : {kMemset, kMemcpyDtoD, kMemcpyHtoD, kMemcpyDtoH, kEmpty, kHost, kEventRecord,
+                              kEventWait, kBatchMemOp, kChild, kIf, kWhile, kSwitch}) {
+    for (const int branches : {2, 4, 8}) {
+      for (const int odd : {1, branches}) {  // the first or the last branch starts with it
+        std::string name(kind_name(kind));
+        if (is_memcpy(kind)) name += static_cast<char>(kind);
+        GraphSpec spec =
+            kernels("odd-branch/" + name + '/' + std::to_string(branches) + (odd == 1 ? "/first" : "/last"),
+                    1 + branches);
+        spec.kinds[static_cast<size_t>(odd)] = kind;
+        for (int b = 1; b <= branches; ++b) link(spec, 0, b);
+        const int next = add(spec);
+        link(spec, odd, next);
+        const int join = add(spec);
+        for (int b = 1; b <= branches; ++b) {
+          if (b != odd) link(spec, b, join);
+        }
+        link(spec, next, join);
+        normalise(spec);
+        out.push_back(std::move(spec));
+      }
+    }
+  }
+  const std::pair<const char*, const char*> orders[] = {{"main_first", "MMMMAAA"},
+                                                        {"alt_first", "AAAMMMM"},
+                                                        {"AMA", "AMMMAA"},
+                                                        {"MAM", "MAAAMM"},
+                                                        {"interleaved", "MAMAMAM"}};
+  for (const auto& [name, order] : orders) {
+    for (const int layer_count : {1, 2, 6}) {
+      for (const int sides : {1, 2, 7}) {
+        for (const bool carry : {true, false}) {
+          const std::string label = std::string(name) + "/L" + std::to_string(layer_count) + "/k" +
+                                    std::to_string(sides) + (carry ? "/carry" : "/fresh");
+          out.push_back(decode("decode/" + label, layer_count, order, sides, carry, EdgeType::kDefault));
+          if (sides == 1)
+            out.push_back(
+                decode("decode-pdl/" + label, layer_count, order, sides, carry, EdgeType::kProgrammatic));
+        }
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace cglint::gpu

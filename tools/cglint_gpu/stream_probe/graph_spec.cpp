@@ -1,11 +1,11 @@
-#include "graph_spec.h"
+#include "stream_probe/graph_spec.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <functional>
 
-namespace cglint_gpu {
+namespace cglint::gpu {
 namespace {
 
 bool known_kind(char letter) {
@@ -40,8 +40,10 @@ bool parse_edges(std::string_view text, std::vector<Edge>& edges) {
   while (true) {
     Edge edge;
     if (!take_int(text, edge.from) || !take_char(text, '-') || !take_int(text, edge.to)) return false;
-    if (take_char(text, 'p')) edge.type = EdgeType::kProgrammatic;
-    else if (take_char(text, 'l')) edge.type = EdgeType::kLaunchOrder;
+    if (take_char(text, 'p'))
+      edge.type = EdgeType::kProgrammatic;
+    else if (take_char(text, 'l'))
+      edge.type = EdgeType::kLaunchOrder;
     edges.push_back(edge);
     if (text.empty()) return true;
     if (!take_char(text, ',')) return false;
@@ -56,6 +58,27 @@ bool parse_pairs(std::string_view text, std::map<int, int>& pairs) {
     pairs[first] = second;
     if (text.empty()) return true;
     if (!take_char(text, ',')) return false;
+  }
+}
+
+bool parse_traits(std::string_view text, std::map<int, KernelTrait>& traits) {
+  while (true) {
+    int node = 0;
+    if (!take_int(text, node) || !take_char(text, ':')) return false;
+    const size_t end = std::min(text.find(','), text.size());
+    const std::string_view name = text.substr(0, end);
+    if (name == "coop") {
+      traits[node] = KernelTrait::kCooperative;
+    } else if (name == "cluster") {
+      traits[node] = KernelTrait::kCluster;
+    } else if (name == "shared") {
+      traits[node] = KernelTrait::kSharedMemory;
+    } else {
+      return false;
+    }
+    text.remove_prefix(end);
+    if (text.empty()) return true;
+    text.remove_prefix(1);
   }
 }
 
@@ -82,6 +105,10 @@ bool parse_body(std::string_view text, GraphSpec& root) {
     owner = &found->second[static_cast<size_t>(which)];
   }
   return false;
+}
+
+std::string_view trait_name(KernelTrait trait) {
+  return trait == KernelTrait::kCooperative ? "coop" : trait == KernelTrait::kCluster ? "cluster" : "shared";
 }
 
 std::string print_edges(const std::vector<Edge>& edges) {
@@ -139,7 +166,8 @@ std::string normalise_one(GraphSpec& spec, int depth) {
   if (n == 0) return "no node";
   if (depth > kMaxBodyDepth) return "bodies nest too deeply";
   for (const Edge& edge : spec.edges) {
-    if (edge.from < 0 || edge.to < 0 || edge.from >= n || edge.to >= n || edge.from == edge.to) return "edge out of range";
+    if (edge.from < 0 || edge.to < 0 || edge.from >= n || edge.to >= n || edge.from == edge.to)
+      return "edge out of range";
     if (edge.type != EdgeType::kDefault && (spec.kinds[static_cast<size_t>(edge.from)] != NodeKind::kKernel ||
                                             spec.kinds[static_cast<size_t>(edge.to)] != NodeKind::kKernel)) {
       return "a programmatic edge must join two kernels";
@@ -147,7 +175,12 @@ std::string normalise_one(GraphSpec& spec, int depth) {
     if (edge.from > edge.to) spec.edges_after = true;
   }
   for (const auto& [node, priority] : spec.priorities) {
-    if (node < 0 || node >= n || spec.kinds[static_cast<size_t>(node)] != NodeKind::kKernel) return "priority of a node that is no kernel";
+    if (node < 0 || node >= n || spec.kinds[static_cast<size_t>(node)] != NodeKind::kKernel)
+      return "priority of a node that is no kernel";
+  }
+  for (const auto& [node, trait] : spec.traits) {
+    if (node < 0 || node >= n || spec.kinds[static_cast<size_t>(node)] != NodeKind::kKernel)
+      return "attribute of a node that is no kernel";
   }
   bool needs_reach = false;
   for (int v = 0; v < n; ++v) {
@@ -164,7 +197,8 @@ std::string normalise_one(GraphSpec& spec, int depth) {
       for (GraphSpec& body : bodies) {
         const std::string wrong = normalise_one(body, depth + 1);
         if (!wrong.empty()) return wrong;
-        if (kind == NodeKind::kWhile && std::find(body.kinds.begin(), body.kinds.end(), NodeKind::kKernel) == body.kinds.end()) {
+        if (kind == NodeKind::kWhile &&
+            std::find(body.kinds.begin(), body.kinds.end(), NodeKind::kKernel) == body.kinds.end()) {
           return "a while body without a kernel would not end";
         }
       }
@@ -172,7 +206,8 @@ std::string normalise_one(GraphSpec& spec, int depth) {
     if (kind == NodeKind::kMemFree) needs_reach = true;
   }
   for (const auto& [node, bodies] : spec.bodies) {
-    if (node < 0 || node >= n || !has_bodies(spec.kinds[static_cast<size_t>(node)])) return "body of a node that has none";
+    if (node < 0 || node >= n || !has_bodies(spec.kinds[static_cast<size_t>(node)]))
+      return "body of a node that has none";
   }
   const std::vector<std::vector<bool>> reaches = reachability(spec);
   if (reaches.empty()) return "the edges form a cycle";
@@ -186,7 +221,10 @@ std::string normalise_one(GraphSpec& spec, int depth) {
       if (spec.kinds[static_cast<size_t>(v)] != NodeKind::kMemFree) continue;
       if (spec.frees.count(v) == 0) {
         for (int a = v - 1; a >= 0 && spec.frees.count(v) == 0; --a) {
-          if (spec.kinds[static_cast<size_t>(a)] == NodeKind::kMemAlloc && !freed[static_cast<size_t>(a)]) spec.frees[v] = a;
+          if (spec.kinds[static_cast<size_t>(a)] == NodeKind::kMemAlloc && !freed[static_cast<size_t>(a)] &&
+              reaches[static_cast<size_t>(a)][static_cast<size_t>(v)]) {
+            spec.frees[v] = a;
+          }
         }
         if (spec.frees.count(v) == 0) return "a free without an allocation";
       }
@@ -252,7 +290,9 @@ void append_kinds(std::string& out, const GraphSpec& spec) {
     if (is_memcpy(spec.kinds[i])) {
       if (!copies.empty()) copies += ',';
       const NodeKind kind = spec.kinds[i];
-      copies += kind == NodeKind::kMemcpyDtoD ? "\"dtod\"" : kind == NodeKind::kMemcpyHtoD ? "\"htod\"" : "\"dtoh\"";
+      copies += kind == NodeKind::kMemcpyDtoD   ? "\"dtod\""
+                : kind == NodeKind::kMemcpyHtoD ? "\"htod\""
+                                                : "\"dtoh\"";
     }
   }
   out += ']';
@@ -262,7 +302,8 @@ void append_kinds(std::string& out, const GraphSpec& spec) {
 }  // namespace
 
 bool has_bodies(NodeKind kind) {
-  return kind == NodeKind::kChild || kind == NodeKind::kIf || kind == NodeKind::kWhile || kind == NodeKind::kSwitch;
+  return kind == NodeKind::kChild || kind == NodeKind::kIf || kind == NodeKind::kWhile ||
+         kind == NodeKind::kSwitch;
 }
 
 bool is_memcpy(NodeKind kind) {
@@ -275,22 +316,36 @@ bool has_record(NodeKind kind) {
 
 std::string_view kind_name(NodeKind kind) {
   switch (kind) {
-    case NodeKind::kKernel: return "kernel";
-    case NodeKind::kMemset: return "memset";
+    case NodeKind::kKernel:
+      return "kernel";
+    case NodeKind::kMemset:
+      return "memset";
     case NodeKind::kMemcpyDtoD:
     case NodeKind::kMemcpyHtoD:
-    case NodeKind::kMemcpyDtoH: return "memcpy";
-    case NodeKind::kEmpty: return "empty";
-    case NodeKind::kHost: return "host";
-    case NodeKind::kEventRecord: return "event-record";
-    case NodeKind::kEventWait: return "event-wait";
-    case NodeKind::kMemAlloc: return "mem-alloc";
-    case NodeKind::kMemFree: return "mem-free";
-    case NodeKind::kBatchMemOp: return "batch-mem-op";
-    case NodeKind::kChild: return "child-graph";
-    case NodeKind::kIf: return "conditional-if";
-    case NodeKind::kWhile: return "conditional-while";
-    case NodeKind::kSwitch: return "conditional-switch";
+    case NodeKind::kMemcpyDtoH:
+      return "memcpy";
+    case NodeKind::kEmpty:
+      return "empty";
+    case NodeKind::kHost:
+      return "host";
+    case NodeKind::kEventRecord:
+      return "event-record";
+    case NodeKind::kEventWait:
+      return "event-wait";
+    case NodeKind::kMemAlloc:
+      return "mem-alloc";
+    case NodeKind::kMemFree:
+      return "mem-free";
+    case NodeKind::kBatchMemOp:
+      return "batch-mem-op";
+    case NodeKind::kChild:
+      return "child-graph";
+    case NodeKind::kIf:
+      return "conditional-if";
+    case NodeKind::kWhile:
+      return "conditional-while";
+    case NodeKind::kSwitch:
+      return "conditional-switch";
   }
   return "unknown";
 }
@@ -305,7 +360,11 @@ int total_nodes(const GraphSpec& spec) {
 
 std::string normalise(GraphSpec& spec) {
   std::string wrong = normalise_one(spec, 0);
-  if (wrong.empty() && total_nodes(spec) > kMaxNodes) wrong = "more than " + std::to_string(kMaxNodes) + " nodes";
+  if (wrong.empty() && total_nodes(spec) > kMaxNodes)
+    wrong = "more than " + std::to_string(kMaxNodes) + " nodes";
+  if (wrong.empty() &&
+      (spec.extra_bytes + 4 * kMaxNodes + 512) * static_cast<size_t>(spec.rows) > kMaxCopyBytes)
+    wrong = "copies larger than the buffers";
   return wrong;
 }
 
@@ -355,6 +414,31 @@ bool parse_line(std::string_view line, GraphSpec& spec, std::string& error) {
       } else if (key == "pdlattr") {
         good = value == "1" || value == "0";
         spec.pdl_attribute = value == "1";
+      } else if (key == "attr") {
+        good = parse_traits(value, spec.traits);
+      } else if (key == "flags") {
+        good = take_int(value, spec.flags) && value.empty() && spec.flags >= 0;
+      } else if (key == "bytes") {
+        int bytes = 0;
+        good = take_int(value, bytes) && value.empty() && bytes >= 0 && bytes % 4 == 0;
+        spec.extra_bytes = good ? static_cast<size_t>(bytes) : 0;
+      } else if (key == "rows") {
+        good = take_int(value, spec.rows) && value.empty() && spec.rows >= 1 && spec.rows <= 1024;
+      } else if (key == "element") {
+        good = take_int(value, spec.element_bytes) && value.empty() &&
+               (spec.element_bytes == 1 || spec.element_bytes == 2 || spec.element_bytes == 4);
+      } else if (key == "value") {
+        good = take_int(value, spec.memset_value) && value.empty() && spec.memset_value >= 0;
+      } else if (key == "offset") {
+        int offset = 0;
+        good = take_int(value, offset) && value.empty() && offset >= 0 && offset < 4096;
+        spec.offset_bytes = good ? static_cast<size_t>(offset) : 0;
+      } else if (key == "copykind") {
+        good = value == "default";
+        spec.default_copy_kind = true;
+      } else if (key == "pageable") {
+        good = value == "1";
+        spec.pageable = true;
       } else if (key == "body") {
         good = parse_body(value, spec);
       } else if (key == "free") {
@@ -390,6 +474,19 @@ std::string print_line(const GraphSpec& spec) {
   if (spec.launch_priority) out += " lprio=" + std::to_string(*spec.launch_priority);
   if (!spec.pdl_attribute) out += " pdlattr=0";
   print_pairs(" free=", spec.frees);
+  bool first_trait = true;
+  for (const auto& [node, trait] : spec.traits) {
+    out += (first_trait ? " attr=" : ",") + std::to_string(node) + ':' + std::string(trait_name(trait));
+    first_trait = false;
+  }
+  if (spec.flags != 0) out += " flags=" + std::to_string(spec.flags);
+  if (spec.extra_bytes != 0) out += " bytes=" + std::to_string(spec.extra_bytes);
+  if (spec.rows != 1) out += " rows=" + std::to_string(spec.rows);
+  if (spec.element_bytes != 4) out += " element=" + std::to_string(spec.element_bytes);
+  if (spec.memset_value != 0) out += " value=" + std::to_string(spec.memset_value);
+  if (spec.offset_bytes != 0) out += " offset=" + std::to_string(spec.offset_bytes);
+  if (spec.default_copy_kind) out += " copykind=default";
+  if (spec.pageable) out += " pageable=1";
   for (const BodyRef& body : body_paths(spec)) {
     // The path of a body names it; the key that makes it says only which node it is appended to.
     std::string path = body.path;
@@ -423,10 +520,38 @@ std::string to_json(const GraphSpec& spec, const Measured& measured) {
     out += ",\"priorities\":";
     append_ints(out, priorities);
   }
+  if (!spec.frees.empty()) {
+    out += ",\"frees\":[";
+    bool first = true;
+    for (const auto& [node, alloc] : spec.frees) {
+      if (!first) out += ',';
+      first = false;
+      out += '[' + std::to_string(node) + ',' + std::to_string(alloc) + ']';
+    }
+    out += ']';
+  }
   if (spec.use_node_priority) out += ",\"use_node_priority\":true";
   if (spec.launch_priority) out += ",\"launch_priority\":" + std::to_string(*spec.launch_priority);
   if (spec.edges_after) out += ",\"build\":\"after\"";
   if (!spec.pdl_attribute) out += ",\"pdl_attribute\":false";
+  if (!spec.traits.empty()) {
+    out += ",\"attributes\":[";
+    bool first = true;
+    for (const auto& [node, trait] : spec.traits) {
+      if (!first) out += ',';
+      first = false;
+      out += '[' + std::to_string(node) + ",\"" + std::string(trait_name(trait)) + "\"]";
+    }
+    out += ']';
+  }
+  if (spec.flags != 0) out += ",\"flags\":" + std::to_string(spec.flags);
+  if (spec.extra_bytes != 0) out += ",\"extra_bytes\":" + std::to_string(spec.extra_bytes);
+  if (spec.rows != 1) out += ",\"rows\":" + std::to_string(spec.rows);
+  if (spec.element_bytes != 4) out += ",\"element_bytes\":" + std::to_string(spec.element_bytes);
+  if (spec.memset_value != 0) out += ",\"memset_value\":" + std::to_string(spec.memset_value);
+  if (spec.offset_bytes != 0) out += ",\"offset_bytes\":" + std::to_string(spec.offset_bytes);
+  if (spec.default_copy_kind) out += ",\"copy_kind\":\"default\"";
+  if (spec.pageable) out += ",\"pageable\":true";
   const std::vector<BodyRef> bodies = body_paths(spec);
   if (!bodies.empty()) {
     out += ",\"bodies\":[";
@@ -447,4 +572,4 @@ std::string to_json(const GraphSpec& spec, const Measured& measured) {
   return out;
 }
 
-}  // namespace cglint_gpu
+}  // namespace cglint::gpu

@@ -1,23 +1,23 @@
-// stream_probe: measures, for graphs given as text lines, the replay stream of each node. README.md documents both formats.
+// stream_probe: measures, for graphs given as text lines, the replay stream of each node. README.md documents
+// both formats.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "generate.h"
-#include "graph_spec.h"
-#include "measure.h"
-#include "overlap.h"
+#include "stream_probe/generate.h"
+#include "stream_probe/graph_spec.h"
+#include "stream_probe/measure.h"
+#include "stream_probe/overlap.h"
 
 namespace {
 
-using cglint_gpu::GraphSpec;
-using cglint_gpu::Measured;
+using cglint::gpu::GraphSpec;
+using cglint::gpu::Measured;
 
 constexpr std::string_view kUsage =
     "usage:\n"
@@ -25,14 +25,20 @@ constexpr std::string_view kUsage =
     "  stream_probe generate KIND SEED COUNT [MOST_NODES]     random graphs of one kind, as lines\n"
     "  stream_probe generate-all SEED COUNT                   of every kind, the kinds in turn\n"
     "  stream_probe small KIND                                every small graph of one kind\n"
-    "  stream_probe measure IN OUT.jsonl [--batch N] [--keep] [--budget SECONDS] [--part I/N] [--append] [--careful N] [--extra-kinds]\n"
+    "  stream_probe designed                                  the named patterns\n"
+    "  stream_probe measure IN OUT.jsonl [--batch N] [--keep] [--launches N] [--stream "
+    "nonblocking|blocking|legacy]\n"
+    "                                [--budget SECONDS] [--part I/N] [--append] [--careful N] "
+    "[--extra-kinds]\n"
     "  stream_probe overlap IN OUT.jsonl [--spin-us N] [--replays N] [--budget SECONDS]\n"
-    "exit codes: 0 done, 2 cannot run here or bad usage, 3 a CUDA error ended the run (start again with --append --careful BATCH), 4 budget spent\n";
+    "exit codes: 0 done, 2 cannot run here or bad usage, 3 a CUDA error ended the run (start again with "
+    "--append --careful BATCH), 4 budget spent\n";
 
 struct Arguments {
   std::vector<std::string> plain;
   int batch = 64;
   bool keep = false;
+  cglint::gpu::MeasureOptions options;
   bool append = false;
   bool extra_kinds = false;
   double budget_s = 1e9;
@@ -61,6 +67,15 @@ bool parse_arguments(int argc, char** argv, Arguments& out) {
       out.extra_kinds = true;
     } else if (argument == "--batch") {
       if (!number(out.batch)) return false;
+    } else if (argument == "--launches") {
+      if (!number(out.options.launches)) return false;
+    } else if (argument == "--stream") {
+      const std::string_view name = value != nullptr ? value : "";
+      if (name != "nonblocking" && name != "blocking" && name != "legacy") return false;
+      out.options.stream = name == "blocking" ? cglint::gpu::MeasureOptions::Stream::kBlocking
+                           : name == "legacy" ? cglint::gpu::MeasureOptions::Stream::kLegacyDefault
+                                              : cglint::gpu::MeasureOptions::Stream::kNonBlocking;
+      ++i;
     } else if (argument == "--careful") {
       if (!number(out.careful)) return false;
     } else if (argument == "--spin-us") {
@@ -89,7 +104,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // Reads the lines of part `part` of `parts`, skipping the first `done` of them.
-bool read_specs(const Arguments& arguments, const std::string& path, size_t done, std::vector<GraphSpec>& specs) {
+bool read_specs(const Arguments& arguments, const std::string& path, size_t done,
+                std::vector<GraphSpec>& specs) {
   std::ifstream in(path);
   if (!in) {
     std::fprintf(stderr, "stream_probe: cannot read %s\n", path.c_str());
@@ -109,7 +125,7 @@ bool read_specs(const Arguments& arguments, const std::string& path, size_t done
     }
     GraphSpec spec;
     std::string error;
-    if (!cglint_gpu::parse_line(line, spec, error)) {
+    if (!cglint::gpu::parse_line(line, spec, error)) {
       std::fprintf(stderr, "stream_probe: %s:%zu: %s\n", path.c_str(), number, error.c_str());
       return false;
     }
@@ -132,15 +148,16 @@ int run_measure(const Arguments& arguments) {
   const size_t done = arguments.append ? count_lines(out_path) : 0;
   if (!read_specs(arguments, arguments.plain[1], done, specs)) return 2;
   const auto start = std::chrono::steady_clock::now();
-  cglint_gpu::StreamMeasurer measurer;
-  std::string wrong = measurer.create();
+  cglint::gpu::StreamMeasurer measurer;
+  std::string wrong = measurer.create(arguments.options);
   if (!wrong.empty()) {
     std::fprintf(stderr, "stream_probe: %s\n", wrong.c_str());
     return 2;
   }
   if (arguments.extra_kinds) {
     const std::string refused = measurer.enable_extra_kinds();
-    if (!refused.empty()) std::fprintf(stderr, "stream_probe: CUPTI refused the activity kinds %s\n", refused.c_str());
+    if (!refused.empty())
+      std::fprintf(stderr, "stream_probe: CUPTI refused the activity kinds %s\n", refused.c_str());
   }
   FILE* out = std::fopen(out_path.c_str(), arguments.append ? "a" : "w");
   if (out == nullptr) {
@@ -154,22 +171,24 @@ int run_measure(const Arguments& arguments) {
   for (size_t i = 0; i < specs.size() && in_time;) {
     const size_t size = i < static_cast<size_t>(arguments.careful) ? 1 : static_cast<size_t>(arguments.batch);
     const size_t end = std::min(specs.size(), i + size);
-    const std::vector<GraphSpec> batch(specs.begin() + static_cast<std::ptrdiff_t>(i), specs.begin() + static_cast<std::ptrdiff_t>(end));
+    const std::vector<GraphSpec> batch(specs.begin() + static_cast<std::ptrdiff_t>(i),
+                                       specs.begin() + static_cast<std::ptrdiff_t>(end));
     std::vector<Measured> results;
     wrong = measurer.measure(batch, arguments.keep, results);
     if (!wrong.empty()) {
-      // Nothing of a larger batch is written: the next run, with --append --careful, finds the graph at fault.
+      // Nothing of a larger batch is written: the next run, with --append --careful, finds the graph at
+      // fault.
       if (batch.size() == 1) {
         Measured broken;
         broken.error = wrong;
-        std::fprintf(out, "%s\n", cglint_gpu::to_json(batch[0], broken).c_str());
+        std::fprintf(out, "%s\n", cglint::gpu::to_json(batch[0], broken).c_str());
       }
       std::fclose(out);
       std::fprintf(stderr, "stream_probe: stopped by %s after %zu graphs\n", wrong.c_str(), measured_count);
       std::_Exit(3);  // the driver may hang in its own clean-up now
     }
     for (size_t k = 0; k < batch.size(); ++k) {
-      std::fprintf(out, "%s\n", cglint_gpu::to_json(batch[k], results[k]).c_str());
+      std::fprintf(out, "%s\n", cglint::gpu::to_json(batch[k], results[k]).c_str());
       if (!results[k].error.empty()) ++refused;
     }
     std::fflush(out);
@@ -180,11 +199,16 @@ int run_measure(const Arguments& arguments) {
   std::fclose(out);
   const auto& facts = measurer.facts();
   const double total_s = seconds_since(start);
-  std::fprintf(stderr, "stream_probe: %zu graphs in %.1f s (set-up %.1f s, %.0f graphs/s), %zu refused, %zu records dropped; %s, driver %s, CUDA %d, CUPTI %u\n",
-               measured_count, total_s, setup_s, static_cast<double>(measured_count) / std::max(total_s - setup_s, 1e-9), refused,
-               measurer.take_dropped(), facts.gpu.c_str(), facts.driver.c_str(), facts.driver_version, facts.cupti_version);
+  std::fprintf(stderr,
+               "stream_probe: %zu graphs in %.1f s (set-up %.1f s, %.0f graphs/s), %zu refused, %zu records "
+               "dropped; %s, driver %s, CUDA %d, CUPTI %u\n",
+               measured_count, total_s, setup_s,
+               static_cast<double>(measured_count) / std::max(total_s - setup_s, 1e-9), refused,
+               measurer.take_dropped(), facts.gpu.c_str(), facts.driver.c_str(), facts.driver_version,
+               facts.cupti_version);
   if (arguments.extra_kinds) {
-    for (const auto& [kind, count] : measurer.record_counts()) std::fprintf(stderr, "stream_probe: activity kind %d: %ld records\n", kind, count);
+    for (const auto& [kind, count] : measurer.record_counts())
+      std::fprintf(stderr, "stream_probe: activity kind %d: %ld records\n", kind, count);
   }
   return measured_count < specs.size() ? 4 : 0;
 }
@@ -192,12 +216,12 @@ int run_measure(const Arguments& arguments) {
 int run_overlap(const Arguments& arguments) {
   std::vector<GraphSpec> specs;
   if (!read_specs(arguments, arguments.plain[1], 0, specs)) return 2;
-  cglint_gpu::OverlapOptions options;
+  cglint::gpu::OverlapOptions options;
   options.spin_ns = static_cast<uint64_t>(arguments.spin_us) * 1000;
   options.replays = arguments.replays;
   options.budget_s = arguments.budget_s;
   std::string wrong;
-  const size_t done = cglint_gpu::measure_overlap(specs, options, arguments.plain[2], wrong);
+  const size_t done = cglint::gpu::measure_overlap(specs, options, arguments.plain[2], wrong);
   std::fprintf(stderr, "stream_probe: stamps of %zu graphs\n", done);
   if (!wrong.empty()) {
     std::fprintf(stderr, "stream_probe: %s\n", wrong.c_str());
@@ -217,28 +241,35 @@ int main(int argc, char** argv) {
   Arguments arguments;
   if (!parse_arguments(argc, argv, arguments)) return usage();
   const std::vector<std::string>& plain = arguments.plain;
-  const auto print = [](const GraphSpec& spec) { std::printf("%s\n", cglint_gpu::print_line(spec).c_str()); };
+  const auto print = [](const GraphSpec& spec) {
+    std::printf("%s\n", cglint::gpu::print_line(spec).c_str());
+  };
   if (plain[0] == "kinds" && plain.size() == 1) {
-    for (const std::string& kind : cglint_gpu::study_kinds()) std::printf("%s\n", kind.c_str());
+    for (const std::string& kind : cglint::gpu::study_kinds()) std::printf("%s\n", kind.c_str());
     return 0;
   }
   if (plain[0] == "generate" && (plain.size() == 4 || plain.size() == 5)) {
     const uint64_t seed = std::strtoull(plain[2].c_str(), nullptr, 10);
     const uint64_t count = std::strtoull(plain[3].c_str(), nullptr, 10);
     const int most = plain.size() == 5 ? std::atoi(plain[4].c_str()) : 120;
-    for (uint64_t i = 0; i < count; ++i) print(cglint_gpu::random_graph(plain[1], seed, i, most));
+    for (uint64_t i = 0; i < count; ++i) print(cglint::gpu::random_graph(plain[1], seed, i, most));
     return 0;
   }
   if (plain[0] == "generate-all" && plain.size() == 3) {
     const uint64_t seed = std::strtoull(plain[1].c_str(), nullptr, 10);
     const uint64_t count = std::strtoull(plain[2].c_str(), nullptr, 10);
     for (uint64_t i = 0; i < count; ++i) {
-      for (const std::string& kind : cglint_gpu::study_kinds()) print(cglint_gpu::random_graph(kind, seed, i));
+      for (const std::string& kind : cglint::gpu::study_kinds())
+        print(cglint::gpu::random_graph(kind, seed, i));
     }
     return 0;
   }
   if (plain[0] == "small" && plain.size() == 2) {
-    for (const GraphSpec& spec : cglint_gpu::small_graphs(plain[1])) print(spec);
+    for (const GraphSpec& spec : cglint::gpu::small_graphs(plain[1])) print(spec);
+    return 0;
+  }
+  if (plain[0] == "designed" && plain.size() == 1) {
+    for (const GraphSpec& spec : cglint::gpu::designed_graphs()) print(spec);
     return 0;
   }
   if (plain[0] == "measure" && plain.size() == 3) return run_measure(arguments);

@@ -1,4 +1,4 @@
-#include "measure.h"
+#include "stream_probe/measure.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +7,11 @@
 #include <iterator>
 #include <mutex>
 
-namespace cglint_gpu {
+namespace cglint::gpu {
 namespace {
 
-// The record layouts: fields up to those read here have not moved since CUDA 12.0 (kernel records 9, 10 and 11).
+// The record layouts: fields up to those read here have not moved since CUDA 12.0 (kernel records 9, 10 and
+// 11).
 #if CUPTI_API_VERSION >= 130001
 using KernelRecord = CUpti_ActivityKernel10;
 using MemcpyRecord = CUpti_ActivityMemcpy6;
@@ -23,8 +24,8 @@ using MemsetRecord = CUpti_ActivityMemset4;
 struct Record {
   uint32_t correlation = 0;
   uint32_t stream = 0;
-  int marker = 0;
-  bool fence = false;
+  uint64_t value = 0;  // blocks of a kernel, bytes of a copy or memset
+  enum class Kind { kKernel, kFence, kBytes } kind = Kind::kKernel;
 };
 
 // CUPTI calls back without a user pointer, maybe from its own thread.
@@ -37,6 +38,7 @@ struct Sink {
 };
 Sink sink;
 constexpr size_t kBufferBytes = 1u << 20;
+constexpr int kNoGraph = 99999;  // tag of a fence: larger than any batch
 
 void CUPTIAPI buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   const std::lock_guard lock(sink.mutex);
@@ -59,20 +61,24 @@ void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, siz
       case CUPTI_ACTIVITY_KIND_KERNEL:
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
         const auto* kernel = reinterpret_cast<const KernelRecord*>(record);
-        sink.records.push_back({kernel->correlationId, kernel->streamId, kernel->gridX - 1, kernel->gridY == 2});
+        sink.records.push_back({kernel->correlationId, kernel->streamId, static_cast<uint64_t>(kernel->gridX),
+                                kernel->gridY == 2 ? Record::Kind::kFence : Record::Kind::kKernel});
         break;
       }
       case CUPTI_ACTIVITY_KIND_MEMSET: {
         const auto* memset = reinterpret_cast<const MemsetRecord*>(record);
-        sink.records.push_back({memset->correlationId, memset->streamId, static_cast<int>(memset->bytes / 4) - 1, false});
+        sink.records.push_back(
+            {memset->correlationId, memset->streamId, memset->bytes, Record::Kind::kBytes});
         break;
       }
       case CUPTI_ACTIVITY_KIND_MEMCPY: {
         const auto* memcpy = reinterpret_cast<const MemcpyRecord*>(record);
-        sink.records.push_back({memcpy->correlationId, memcpy->streamId, static_cast<int>(memcpy->bytes / 4) - 1, false});
+        sink.records.push_back(
+            {memcpy->correlationId, memcpy->streamId, memcpy->bytes, Record::Kind::kBytes});
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
   sink.free_buffers.push_back(buffer);
@@ -148,13 +154,16 @@ std::string find_machine(MachineFacts& facts) {
     std::ifstream proc("/proc/driver/nvidia/version");
     std::string word;
     while (facts.driver.empty() && proc >> word) {
-      if (std::count(word.begin(), word.end(), '.') >= 1 && word.find_first_not_of("0123456789.") == std::string::npos) facts.driver = word;
+      if (std::count(word.begin(), word.end(), '.') >= 1 &&
+          word.find_first_not_of("0123456789.") == std::string::npos)
+        facts.driver = word;
     }
   }
   return "";
 }
 
-std::string StreamMeasurer::create() {
+std::string StreamMeasurer::create(const MeasureOptions& options) {
+  options_ = options;
   std::string wrong = find_machine(facts_);
   if (!wrong.empty()) return wrong;
   wrong = load_cupti(cupti_);
@@ -162,7 +171,11 @@ std::string StreamMeasurer::create() {
   cupti_.version(&facts_.cupti_version);
   wrong = failed("cudaFree(0)", cudaFree(nullptr));
   if (wrong.empty()) wrong = resources_.create();
-  if (wrong.empty()) wrong = failed("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  if (wrong.empty() && options_.stream != MeasureOptions::Stream::kLegacyDefault) {
+    const unsigned int flags =
+        options_.stream == MeasureOptions::Stream::kBlocking ? cudaStreamDefault : cudaStreamNonBlocking;
+    wrong = failed("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream_, flags));
+  }
   if (!wrong.empty()) return wrong;
   sink.cupti = &cupti_;
   CUptiResult result = cupti_.register_callbacks(buffer_requested, buffer_completed);
@@ -178,13 +191,16 @@ std::string StreamMeasurer::create() {
 
 std::string StreamMeasurer::enable_extra_kinds() {
   std::string refused;
-  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CUDA_EVENT, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_MEMORY2}) {
+  for (const CUpti_ActivityKind kind :
+       {CUPTI_ACTIVITY_KIND_CUDA_EVENT, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_MEMORY2}) {
     if (cupti_.enable(kind) != CUPTI_SUCCESS) refused += std::to_string(static_cast<int>(kind)) + ' ';
   }
   return refused;
 }
 
-const std::map<int, long>& StreamMeasurer::record_counts() const { return sink.counts; }
+const std::map<int, long>& StreamMeasurer::record_counts() const {
+  return sink.counts;
+}
 
 size_t StreamMeasurer::take_dropped() {
   size_t dropped = 0;
@@ -203,12 +219,14 @@ cudaStream_t StreamMeasurer::launch_stream(const GraphSpec& spec, std::string& w
   if (!spec.launch_priority) return stream_;
   cudaStream_t& stream = priority_streams_[*spec.launch_priority];
   if (stream == nullptr) {
-    wrong = failed("cudaStreamCreateWithPriority", cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, *spec.launch_priority));
+    wrong = failed("cudaStreamCreateWithPriority",
+                   cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, *spec.launch_priority));
   }
   return stream;
 }
 
-std::string StreamMeasurer::measure(const std::vector<GraphSpec>& batch, bool keep, std::vector<Measured>& results) {
+std::string StreamMeasurer::measure(const std::vector<GraphSpec>& batch, bool keep,
+                                    std::vector<Measured>& results) {
   std::vector<Launched> all;
   all.reserve(batch.size());
   std::string fatal;
@@ -222,16 +240,28 @@ std::string StreamMeasurer::measure(const std::vector<GraphSpec>& batch, bool ke
     launched.spec = &spec;
     launched.result = results.size();
     cudaStream_t stream = launch_stream(spec, measured.error);
-    if (measured.error.empty()) measured.error = build_graph(spec, resources_, BuildOptions{}, launched.built);
+    if (measured.error.empty())
+      measured.error = build_graph(spec, resources_, BuildOptions{}, launched.built);
     if (measured.error.empty()) {
-      const unsigned long long flags = spec.use_node_priority ? cudaGraphInstantiateFlagUseNodePriority : 0;
-      measured.error = failed("cudaGraphInstantiate", cudaGraphInstantiate(&launched.exec, launched.built.graph, flags));
+      const unsigned long long flags =
+          static_cast<unsigned long long>(spec.flags) |
+          (spec.use_node_priority ? static_cast<unsigned long long>(cudaGraphInstantiateFlagUseNodePriority)
+                                  : 0ull);
+      measured.error =
+          failed("cudaGraphInstantiate", cudaGraphInstantiate(&launched.exec, launched.built.graph, flags));
     }
     cudaGetLastError();  // a refusal is no sticky error
     if (measured.error.empty()) {
       launched.launch_stream = stream_id(stream);
-      // The fence's correlation id comes before that of the graph's records and after those of the graph before.
-      fatal = failed("fence", launch_fence(static_cast<int>(all.size()), stream));
+      // The records of earlier launches belong to no graph of the batch.
+      if (options_.launches > 1) fatal = failed("fence", launch_fence(kNoGraph, stream));
+      for (int i = 1; i < options_.launches && fatal.empty(); ++i) {
+        fatal = failed("cudaGraphLaunch", cudaGraphLaunch(launched.exec, stream));
+        if (fatal.empty()) fatal = failed("cudaStreamQuery", wait_for(stream));
+      }
+      // The fence's correlation id comes before that of the graph's records and after those of the graph
+      // before.
+      if (fatal.empty()) fatal = failed("fence", launch_fence(static_cast<int>(all.size()), stream));
       if (fatal.empty()) fatal = failed("cudaGraphLaunch", cudaGraphLaunch(launched.exec, stream));
       if (fatal.empty()) fatal = failed("cudaStreamQuery", wait_for(stream));
       if (!fatal.empty()) return fatal;  // the process is done for: nothing is released
@@ -252,18 +282,23 @@ std::string StreamMeasurer::measure(const std::vector<GraphSpec>& batch, bool ke
     const std::lock_guard lock(sink.mutex);
     records.swap(sink.records);
   }
-  std::sort(records.begin(), records.end(), [](const Record& a, const Record& b) { return a.correlation < b.correlation; });
+  std::sort(records.begin(), records.end(),
+            [](const Record& a, const Record& b) { return a.correlation < b.correlation; });
   std::vector<std::map<int, uint32_t>> by_marker(all.size());
   int current = -1;
   for (const Record& record : records) {
-    if (record.fence) {
-      current = record.marker;
-    } else if (current >= 0 && static_cast<size_t>(current) < by_marker.size()) {
-      by_marker[static_cast<size_t>(current)].emplace(record.marker, record.stream);
+    if (record.kind == Record::Kind::kFence) {
+      current = static_cast<int>(record.value) - 1;
+      continue;
     }
+    if (current < 0 || static_cast<size_t>(current) >= by_marker.size()) continue;
+    const size_t index = static_cast<size_t>(current);
+    const int marker = record.kind == Record::Kind::kKernel ? static_cast<int>(record.value) - 1
+                                                            : marker_of(*all[index].spec, record.value);
+    if (marker >= 0) by_marker[index].emplace(marker, record.stream);
   }
   for (size_t i = 0; i < all.size(); ++i) renumber(all[i], by_marker[i], results[all[i].result]);
   return fatal;
 }
 
-}  // namespace cglint_gpu
+}  // namespace cglint::gpu

@@ -1,4 +1,4 @@
-#include "overlap.h"
+#include "stream_probe/overlap.h"
 
 #include <cuda_runtime.h>
 
@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <fstream>
 
-#include "graph_builder.h"
+#include "stream_probe/graph_builder.h"
 
-namespace cglint_gpu {
+namespace cglint::gpu {
 namespace {
 
 std::string failed(const char* call, cudaError_t status) {
@@ -27,7 +27,8 @@ bool tracer_mapped() {
 
 }  // namespace
 
-size_t measure_overlap(const std::vector<GraphSpec>& specs, const OverlapOptions& options, const std::string& out_path, std::string& wrong) {
+size_t measure_overlap(const std::vector<GraphSpec>& specs, const OverlapOptions& options,
+                       const std::string& out_path, std::string& wrong) {
   const auto begin = std::chrono::steady_clock::now();
   Resources resources;
   wrong = failed("cudaFree(0)", cudaFree(nullptr));
@@ -35,7 +36,8 @@ size_t measure_overlap(const std::vector<GraphSpec>& specs, const OverlapOptions
   unsigned long long* stamps = nullptr;
   if (wrong.empty()) wrong = failed("cudaMalloc", cudaMalloc(&stamps, sizeof(*stamps) * 2 * kMaxNodes));
   cudaStream_t stream = nullptr;
-  if (wrong.empty()) wrong = failed("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  if (wrong.empty())
+    wrong = failed("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   if (!wrong.empty()) return 0;
   FILE* out = std::fopen(out_path.c_str(), "w");
   if (out == nullptr) {
@@ -48,7 +50,8 @@ size_t measure_overlap(const std::vector<GraphSpec>& specs, const OverlapOptions
   build.stamps = stamps;
   size_t done = 0;
   for (const GraphSpec& spec : specs) {
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > options.budget_s) break;
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > options.budget_s)
+      break;
     BuiltGraph built;
     cudaGraphExec_t exec = nullptr;
     wrong = build_graph(spec, resources, build, built);
@@ -62,7 +65,9 @@ size_t measure_overlap(const std::vector<GraphSpec>& specs, const OverlapOptions
       wrong = failed("cudaMemsetAsync", cudaMemsetAsync(stamps, 0, sizeof(*stamps) * 2 * n, stream));
       if (wrong.empty()) wrong = failed("cudaGraphLaunch", cudaGraphLaunch(exec, stream));
       if (wrong.empty()) wrong = failed("cudaStreamSynchronize", cudaStreamSynchronize(stream));
-      if (wrong.empty()) wrong = failed("cudaMemcpy", cudaMemcpy(host.data(), stamps, sizeof(*stamps) * 2 * n, cudaMemcpyDeviceToHost));
+      if (wrong.empty())
+        wrong = failed("cudaMemcpy",
+                       cudaMemcpy(host.data(), stamps, sizeof(*stamps) * 2 * n, cudaMemcpyDeviceToHost));
       if (replay < 0 || !wrong.empty()) continue;
       unsigned long long first = ~0ull;
       for (size_t v = 0; v < n; ++v) {
@@ -75,7 +80,8 @@ size_t measure_overlap(const std::vector<GraphSpec>& specs, const OverlapOptions
         if (host[2 * v] == 0) {
           text += "[-1,-1]";
         } else {
-          text += '[' + std::to_string(host[2 * v] - first) + ',' + std::to_string(host[2 * v + 1] - first) + ']';
+          text +=
+              '[' + std::to_string(host[2 * v] - first) + ',' + std::to_string(host[2 * v + 1] - first) + ']';
         }
       }
       text += ']';
@@ -92,4 +98,4 @@ size_t measure_overlap(const std::vector<GraphSpec>& specs, const OverlapOptions
   return done;
 }
 
-}  // namespace cglint_gpu
+}  // namespace cglint::gpu
