@@ -1,5 +1,6 @@
-// Writes the DOT text of small graphs that cover every node type and edge type, with every debug flag, and says on stdout what
-// the driver refused. usage: dot_fixtures OUTDIR [GROUP]. Exit codes: 0 done (a refusal is a fact, not a failure), 2 cannot run here.
+// Writes the DOT text of small graphs that cover every node type and edge type, with every debug flag, and
+// says on stdout what the driver refused. usage: dot_fixtures OUTDIR [GROUP]. Exit codes: 0 done (a refusal
+// is a fact, not a failure), 2 cannot run here.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
@@ -33,7 +34,9 @@ template <typename T, int N>
 __global__ void templated_kernel(T* data, T value) {
   if (data != nullptr && value == T(-3)) data[N] = value;
 }
-__global__ void set_condition(cudaGraphConditionalHandle handle, unsigned int value) { cudaGraphSetConditional(handle, value); }
+__global__ void set_condition(cudaGraphConditionalHandle handle, unsigned int value) {
+  cudaGraphSetConditional(handle, value);
+}
 
 __device__ float symbol[64];
 
@@ -65,14 +68,17 @@ bool ok(cudaError_t status, const char* what) {
 
 bool entry(const char* name, unsigned int version, void** function) {
   cudaDriverEntryPointQueryResult found{};
-  return cudaGetDriverEntryPointByVersion(name, function, version, cudaEnableDefault, &found) == cudaSuccess && found == cudaDriverEntryPointSuccess;
+  return cudaGetDriverEntryPointByVersion(name, function, version, cudaEnableDefault, &found) ==
+             cudaSuccess &&
+         found == cudaDriverEntryPointSuccess;
 }
 
 void print(const char* name, cudaGraph_t graph, unsigned int flags) {
   char path[512];
   std::snprintf(path, sizeof(path), "%s/%s.flags_%05x.dot", out_dir.c_str(), name, flags);
   const CUresult status = dot_print(graph, path, flags);
-  if (status != CUDA_SUCCESS) std::printf("refused: cuGraphDebugDotPrint(%s, 0x%x): error %d\n", name, flags, static_cast<int>(status));
+  if (status != CUDA_SUCCESS)
+    std::printf("refused: cuGraphDebugDotPrint(%s, 0x%x): error %d\n", name, flags, static_cast<int>(status));
 }
 
 void print_all(const char* name, cudaGraph_t graph, bool each_flag) {
@@ -92,7 +98,8 @@ struct Kernel {
   unsigned int shared = 0;
 };
 
-cudaGraphNode_t add_kernel(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& after, const Kernel& kernel = {}) {
+cudaGraphNode_t add_kernel(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& after,
+                           const Kernel& kernel = {}) {
   static float* data = nullptr;
   static int value = 0;
   void* arguments[] = {&data, &value};
@@ -107,7 +114,8 @@ cudaGraphNode_t add_kernel(cudaGraph_t graph, const std::vector<cudaGraphNode_t>
   return node;
 }
 
-void set(cudaGraphNode_t node, cudaLaunchAttributeID id, const cudaLaunchAttributeValue& value, const char* what) {
+void set(cudaGraphNode_t node, cudaLaunchAttributeID id, const cudaLaunchAttributeValue& value,
+         const char* what) {
   if (ok(cudaGraphKernelNodeSetAttribute(node, id, &value), what)) std::printf("accepted: %s\n", what);
 }
 
@@ -115,9 +123,13 @@ void kernels() {
   cudaGraph_t graph = nullptr;
   OK(cudaGraphCreate(&graph, 0));
   cudaGraphNode_t a = add_kernel(graph, {});
-  cudaGraphNode_t b = add_kernel(graph, {a}, {reinterpret_cast<void*>(fixture::templated_kernel<float, 3>), dim3(16, 10, 4), dim3(8, 4, 2), 2048});
-  cudaGraphNode_t c = add_kernel(graph, {a}, {reinterpret_cast<void*>(fixture::second_kernel), dim3(2, 3), dim3(32, 2), 0});
-  cudaGraphNode_t cluster = add_kernel(graph, {b}, {reinterpret_cast<void*>(fixture::second_kernel), dim3(4, 2), dim3(64), 0});
+  cudaGraphNode_t b = add_kernel(
+      graph, {a},
+      {reinterpret_cast<void*>(fixture::templated_kernel<float, 3>), dim3(16, 10, 4), dim3(8, 4, 2), 2048});
+  cudaGraphNode_t c =
+      add_kernel(graph, {a}, {reinterpret_cast<void*>(fixture::second_kernel), dim3(2, 3), dim3(32, 2), 0});
+  cudaGraphNode_t cluster =
+      add_kernel(graph, {b}, {reinterpret_cast<void*>(fixture::second_kernel), dim3(4, 2), dim3(64), 0});
   cudaLaunchAttributeValue value{};
   value.clusterDim.x = 2;
   value.clusterDim.y = 1;
@@ -125,7 +137,8 @@ void kernels() {
   set(cluster, cudaLaunchAttributeClusterDimension, value, "cluster dimension on a node");
   value = {};
   value.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
-  set(cluster, cudaLaunchAttributeClusterSchedulingPolicyPreference, value, "cluster scheduling policy on a node");
+  set(cluster, cudaLaunchAttributeClusterSchedulingPolicyPreference, value,
+      "cluster scheduling policy on a node");
   value = {};
   value.priority = -3;
   set(c, cudaLaunchAttributePriority, value, "priority on a node");
@@ -133,7 +146,8 @@ void kernels() {
   value = {};
   value.cooperative = 1;
   set(cooperative, cudaLaunchAttributeCooperative, value, "cooperative on a node");
-  cudaGraphNode_t window = add_kernel(graph, {cooperative, cluster}, {reinterpret_cast<void*>(fixture::graph_7), dim3(1), dim3(32), 0});
+  cudaGraphNode_t window = add_kernel(graph, {cooperative, cluster},
+                                      {reinterpret_cast<void*>(fixture::graph_7), dim3(1), dim3(32), 0});
   value = {};
   value.accessPolicyWindow.base_ptr = device;
   value.accessPolicyWindow.num_bytes = 4096;
@@ -146,7 +160,8 @@ void kernels() {
   set(window, cudaLaunchAttributeMemSyncDomain, value, "memory synchronisation domain on a node");
   value = {};
   value.programmaticStreamSerializationAllowed = 1;
-  set(c, cudaLaunchAttributeProgrammaticStreamSerialization, value, "programmatic stream serialisation on a node");
+  set(c, cudaLaunchAttributeProgrammaticStreamSerialization, value,
+      "programmatic stream serialisation on a node");
   print_all("kernels", graph, true);
   cudaGraphDestroy(graph);
 }
@@ -162,9 +177,13 @@ void edges() {
   cudaGraph_t graph = nullptr;
   OK(cudaGraphCreate(&graph, 0));
   std::vector<cudaGraphNode_t> nodes;
-  for (int i = 0; i < 6; ++i) nodes.push_back(add_kernel(graph, {}, {reinterpret_cast<void*>(fixture::second_kernel), dim3(static_cast<unsigned>(i + 1)), dim3(32), 0}));
+  for (int i = 0; i < 6; ++i)
+    nodes.push_back(add_kernel(
+        graph, {},
+        {reinterpret_cast<void*>(fixture::second_kernel), dim3(static_cast<unsigned>(i + 1)), dim3(32), 0}));
   const auto add = [&](size_t from, size_t to, cudaGraphEdgeData data, const char* what) {
-    if (ok(cudaGraphAddDependencies(graph, &nodes[from], &nodes[to], &data, 1), what)) std::printf("accepted: %s\n", what);
+    if (ok(cudaGraphAddDependencies(graph, &nodes[from], &nodes[to], &data, 1), what))
+      std::printf("accepted: %s\n", what);
   };
   add(0, 1, edge(0, 0), "default edge");
   add(1, 2, edge(1, 1), "programmatic edge, port 1");
@@ -197,8 +216,12 @@ void copies() {
   one(device, pageable, 4096, cudaMemcpyHostToDevice, "memcpy htod pageable");
   one(other, device, 4096, cudaMemcpyDefault, "memcpy default");
   cudaGraphNode_t node = nullptr;
-  if (OK(cudaGraphAddMemcpyNodeToSymbol(&node, graph, &last, 1, fixture::symbol, device, 128, 16, cudaMemcpyDeviceToDevice))) last = node;
-  if (OK(cudaGraphAddMemcpyNodeFromSymbol(&node, graph, &last, 1, device, fixture::symbol, 128, 16, cudaMemcpyDeviceToDevice))) last = node;
+  if (OK(cudaGraphAddMemcpyNodeToSymbol(&node, graph, &last, 1, fixture::symbol, device, 128, 16,
+                                        cudaMemcpyDeviceToDevice)))
+    last = node;
+  if (OK(cudaGraphAddMemcpyNodeFromSymbol(&node, graph, &last, 1, device, fixture::symbol, 128, 16,
+                                          cudaMemcpyDeviceToDevice)))
+    last = node;
   cudaMemcpy3DParms flat{};
   flat.srcPtr = make_cudaPitchedPtr(device, 512, 64, 16);
   flat.dstPtr = make_cudaPitchedPtr(other, 1024, 64, 16);
@@ -313,7 +336,8 @@ void children() {
   OK(cudaGraphCreate(&graph, 0));
   cudaGraphNode_t a = add_kernel(inner, {});
   add_kernel(inner, {a}, {reinterpret_cast<void*>(fixture::second_kernel), dim3(2), dim3(32), 0});
-  cudaGraphNode_t m = add_kernel(middle, {}, {reinterpret_cast<void*>(fixture::graph_7), dim3(3), dim3(32), 0});
+  cudaGraphNode_t m =
+      add_kernel(middle, {}, {reinterpret_cast<void*>(fixture::graph_7), dim3(3), dim3(32), 0});
   cudaGraphNode_t nested = nullptr;
   OK(cudaGraphAddChildGraphNode(&nested, middle, &m, 1, inner));
   cudaGraphNode_t first = nullptr;
@@ -328,8 +352,9 @@ void children() {
   for (cudaGraph_t each : {inner, middle, graph}) cudaGraphDestroy(each);
 }
 
-bool add_conditional(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& after, cudaGraphConditionalNodeType type, unsigned int size,
-                     cudaGraphNode_t& node, std::vector<cudaGraph_t>& bodies, cudaGraphConditionalHandle& handle) {
+bool add_conditional(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& after,
+                     cudaGraphConditionalNodeType type, unsigned int size, cudaGraphNode_t& node,
+                     std::vector<cudaGraph_t>& bodies, cudaGraphConditionalHandle& handle) {
   if (!OK(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault))) return false;
   cudaGraphNodeParams params{};
   params.type = cudaGraphNodeTypeConditional;
@@ -345,8 +370,10 @@ void conditionals() {
   cudaGraph_t graph = nullptr;
   OK(cudaGraphCreate(&graph, 0));
   cudaGraphNode_t last = add_kernel(graph, {});
-  const std::pair<cudaGraphConditionalNodeType, unsigned int> wanted[] = {
-      {cudaGraphCondTypeIf, 1}, {cudaGraphCondTypeIf, 2}, {cudaGraphCondTypeWhile, 1}, {cudaGraphCondTypeSwitch, 3}};
+  const std::pair<cudaGraphConditionalNodeType, unsigned int> wanted[] = {{cudaGraphCondTypeIf, 1},
+                                                                          {cudaGraphCondTypeIf, 2},
+                                                                          {cudaGraphCondTypeWhile, 1},
+                                                                          {cudaGraphCondTypeSwitch, 3}};
   for (const auto& [type, size] : wanted) {
     cudaGraphNode_t node = nullptr;
     std::vector<cudaGraph_t> bodies;
@@ -355,12 +382,14 @@ void conditionals() {
     last = node;
     for (cudaGraph_t body : bodies) {
       cudaGraphNode_t a = add_kernel(body, {});
-      cudaGraphNode_t b = add_kernel(body, {a}, {reinterpret_cast<void*>(fixture::second_kernel), dim3(2), dim3(32), 0});
+      cudaGraphNode_t b =
+          add_kernel(body, {a}, {reinterpret_cast<void*>(fixture::second_kernel), dim3(2), dim3(32), 0});
       if (type == cudaGraphCondTypeIf && size == 1) {
         cudaGraphNode_t inner = nullptr;
         std::vector<cudaGraph_t> inner_bodies;
         cudaGraphConditionalHandle inner_handle = 0;
-        if (add_conditional(body, {b}, cudaGraphCondTypeIf, 1, inner, inner_bodies, inner_handle)) add_kernel(inner_bodies[0], {});
+        if (add_conditional(body, {b}, cudaGraphCondTypeIf, 1, inner, inner_bodies, inner_handle))
+          add_kernel(inner_bodies[0], {});
       }
       if (type == cudaGraphCondTypeWhile) {
         cudaGraphNode_t stop = nullptr;
@@ -380,7 +409,8 @@ void conditionals() {
   cudaGraphDestroy(graph);
 }
 
-// What a stream capture makes of events, copies, a host call, an asynchronous allocation and a programmatic launch.
+// What a stream capture makes of events, copies, a host call, an asynchronous allocation and a programmatic
+// launch.
 void captured() {
   cudaStream_t first = nullptr;
   cudaStream_t second = nullptr;
@@ -389,7 +419,8 @@ void captured() {
   cudaEvent_t outside = nullptr;
   OK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
   OK(cudaStreamCreateWithPriority(&second, cudaStreamNonBlocking, -2));
-  for (cudaEvent_t* event : {&fork, &join, &outside}) OK(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  for (cudaEvent_t* event : {&fork, &join, &outside})
+    OK(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   OK(cudaEventRecord(outside, second));
   if (!OK(cudaStreamBeginCapture(first, cudaStreamCaptureModeRelaxed))) return;
   fixture::first_kernel<<<4, 128, 0, first>>>(device, 1);
@@ -433,7 +464,8 @@ void captured() {
     cudaGraphNodeGetType(nodes[i], &type);
     if (type != cudaGraphNodeTypeKernel) continue;
     cudaLaunchAttributeValue value{};
-    const cudaError_t status = cudaGraphKernelNodeGetAttribute(nodes[i], cudaLaunchAttributeProgrammaticStreamSerialization, &value);
+    const cudaError_t status =
+        cudaGraphKernelNodeGetAttribute(nodes[i], cudaLaunchAttributeProgrammaticStreamSerialization, &value);
     cudaLaunchAttributeValue priority{};
     cudaGraphKernelNodeGetAttribute(nodes[i], cudaLaunchAttributePriority, &priority);
     std::printf("captured node %zu: programmatic attribute %s %d, priority %d\n", i, cudaGetErrorName(status),
@@ -454,9 +486,12 @@ void trivial() {
   // Destroyed nodes leave gaps in the ids; creation order is not topological.
   OK(cudaGraphCreate(&graph, 0));
   std::vector<cudaGraphNode_t> nodes;
-  for (unsigned int i = 0; i < 6; ++i) nodes.push_back(add_kernel(graph, {}, {reinterpret_cast<void*>(fixture::first_kernel), dim3(i + 1), dim3(32), 0}));
+  for (unsigned int i = 0; i < 6; ++i)
+    nodes.push_back(
+        add_kernel(graph, {}, {reinterpret_cast<void*>(fixture::first_kernel), dim3(i + 1), dim3(32), 0}));
   const std::pair<size_t, size_t> order[] = {{5, 0}, {0, 3}, {5, 4}, {4, 3}, {3, 1}, {2, 1}};
-  for (const auto& [from, to] : order) OK(cudaGraphAddDependencies(graph, &nodes[from], &nodes[to], nullptr, 1));
+  for (const auto& [from, to] : order)
+    OK(cudaGraphAddDependencies(graph, &nodes[from], &nodes[to], nullptr, 1));
   OK(cudaGraphDestroyNode(nodes[2]));
   add_kernel(graph, {nodes[1]}, {reinterpret_cast<void*>(fixture::first_kernel), dim3(7), dim3(32), 0});
   print_all("destroyed_node", graph, false);
@@ -492,8 +527,10 @@ bool vulkan_semaphores(int& binary, int& timeline) {
     std::printf("external semaphores: vkCreateInstance %d\n", result);
     return false;
   }
-  const auto enumerate = reinterpret_cast<PFN_vkEnumeratePhysicalDevices>(get(instance, "vkEnumeratePhysicalDevices"));
-  const auto properties_of = reinterpret_cast<PFN_vkGetPhysicalDeviceProperties>(get(instance, "vkGetPhysicalDeviceProperties"));
+  const auto enumerate =
+      reinterpret_cast<PFN_vkEnumeratePhysicalDevices>(get(instance, "vkEnumeratePhysicalDevices"));
+  const auto properties_of =
+      reinterpret_cast<PFN_vkGetPhysicalDeviceProperties>(get(instance, "vkGetPhysicalDeviceProperties"));
   const auto create_device = reinterpret_cast<PFN_vkCreateDevice>(get(instance, "vkCreateDevice"));
   const auto device_get = reinterpret_cast<PFN_vkGetDeviceProcAddr>(get(instance, "vkGetDeviceProcAddr"));
   uint32_t count = 0;
@@ -532,7 +569,8 @@ bool vulkan_semaphores(int& binary, int& timeline) {
     std::printf("external semaphores: vkCreateDevice %d\n", result);
     return false;
   }
-  const auto create_semaphore = reinterpret_cast<PFN_vkCreateSemaphore>(device_get(logical, "vkCreateSemaphore"));
+  const auto create_semaphore =
+      reinterpret_cast<PFN_vkCreateSemaphore>(device_get(logical, "vkCreateSemaphore"));
   const auto get_fd = reinterpret_cast<PFN_vkGetSemaphoreFdKHR>(device_get(logical, "vkGetSemaphoreFdKHR"));
   const auto make = [&](bool is_timeline, int& fd) {
     VkSemaphoreTypeCreateInfo type{};
@@ -600,9 +638,9 @@ void external_semaphores() {
 
 int main(int argc, char** argv) {
   const std::pair<const char*, void (*)()> groups[] = {
-      {"kernels", kernels},   {"edges", edges},       {"copies", copies},     {"sync", sync_nodes},
-      {"children", children}, {"conditionals", conditionals}, {"captured", captured}, {"trivial", trivial},
-      {"external_semaphores", external_semaphores}};
+      {"kernels", kernels},   {"edges", edges},       {"copies", copies},
+      {"sync", sync_nodes},   {"children", children}, {"conditionals", conditionals},
+      {"captured", captured}, {"trivial", trivial},   {"external_semaphores", external_semaphores}};
   if (argc != 2 && argc != 3) {
     std::fprintf(stderr, "usage: dot_fixtures OUTDIR [GROUP]\n");
     for (const auto& [name, function] : groups) std::fprintf(stderr, "  group %s\n", name);
@@ -614,9 +652,13 @@ int main(int argc, char** argv) {
   void* function = nullptr;
   if (!entry("cuGraphDebugDotPrint", 11030, &function)) return 2;
   dot_print = reinterpret_cast<decltype(dot_print)>(function);
-  if (entry("cuGraphAddBatchMemOpNode", 12000, &function)) add_batch = reinterpret_cast<decltype(add_batch)>(function);
-  if (entry("cuCtxGetCurrent", 4000, &function)) reinterpret_cast<decltype(&::cuCtxGetCurrent)>(function)(&context);
-  if (!OK(cudaMalloc(&device, 1 << 20)) || !OK(cudaMalloc(&other, 1 << 20)) || !OK(cudaMallocHost(&host, 1 << 20))) return 2;
+  if (entry("cuGraphAddBatchMemOpNode", 12000, &function))
+    add_batch = reinterpret_cast<decltype(add_batch)>(function);
+  if (entry("cuCtxGetCurrent", 4000, &function))
+    reinterpret_cast<decltype(&::cuCtxGetCurrent)>(function)(&context);
+  if (!OK(cudaMalloc(&device, 1 << 20)) || !OK(cudaMalloc(&other, 1 << 20)) ||
+      !OK(cudaMallocHost(&host, 1 << 20)))
+    return 2;
   for (const auto& [name, run] : groups) {
     if (argc == 3 && std::strcmp(argv[2], name) != 0) continue;
     std::printf("group %s\n", name);
