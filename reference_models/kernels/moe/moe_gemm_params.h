@@ -1,0 +1,23 @@
+// Between launch_moe_gemm and its two kernel units.
+#pragma once
+
+#include "kernels/moe/moe_gemm.h"
+
+namespace cglint::kernels::moe {
+
+struct MoeGemmParams {
+  MoeGemmArgs args;
+  int blocks_m;  // token blocks, used or not
+  int blocks_n;
+  int group_m;
+  int stages;
+  int steps_per_split;  // steps of block_k
+};
+
+// One unit each, for the build's sake. cudaErrorInvalidConfiguration if no variant fits.
+[[nodiscard]] cudaError_t launch_moe_gemm_bf16(const LaunchContext& ctx, const TileConfig& config,
+                                               const MoeGemmParams& params);
+[[nodiscard]] cudaError_t launch_moe_gemm_fp8(const LaunchContext& ctx, const TileConfig& config,
+                                              const MoeGemmParams& params);
+
+}  // namespace cglint::kernels::moe

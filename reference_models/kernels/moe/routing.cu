@@ -1,0 +1,415 @@
+#include "kernels/moe/ptx.cuh"
+#include "kernels/moe/routing.h"
+
+namespace cglint::kernels::moe {
+namespace {
+
+constexpr unsigned kFullWarp = 0xffffffffu;
+constexpr int kMaxExperts = 1024;
+constexpr int kMaxGroups = 32;
+
+// Unsigned integers in the order of the floats; 0 is below every number.
+__device__ __forceinline__ uint32_t ordered(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float from_ordered(uint32_t key) {
+  return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
+}
+
+// One block a token, one thread an expert for the scores; the first warp then chooses. kPerLane: experts a
+// lane of that warp holds.
+template <int kPerLane>
+__global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
+  __shared__ float scores[kMaxExperts];
+  __shared__ uint32_t keys[kMaxExperts];
+  __shared__ float group_scores[kMaxGroups];
+  __shared__ float scratch[32];
+
+  pdl_wait();
+  pdl_trigger();
+  const int tid = static_cast<int>(threadIdx.x);
+  const int lane = tid & 31;
+  const int warp = tid >> 5;
+  const int warps = static_cast<int>(blockDim.x) >> 5;
+  const int token = static_cast<int>(blockIdx.x);
+  const bool has_expert = tid < a.experts;
+
+  float logit = 0.0f;
+  float bias = 0.0f;
+  if (has_expert) {
+    if (a.bias != nullptr) bias = __ldg(a.bias + tid);
+    const float* partial = a.logits + static_cast<int64_t>(token) * a.experts + tid;
+    const int64_t stride = static_cast<int64_t>(a.tokens) * a.experts;
+    int split = 0;
+    for (; split + 8 <= a.splits; split += 8) {
+      float part[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) part[i] = partial[(split + i) * stride];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) logit += part[i];
+    }
+    for (; split < a.splits; ++split) logit += partial[split * stride];
+  }
+  float score = 0.0f;
+  if (a.score == ScoreFunction::kSigmoid) {
+    score = 1.0f / (1.0f + __expf(-logit));
+  } else {
+    // Softmax over all experts: block-wide maximum, then sum.
+    float largest = warp_max(has_expert ? logit : -INFINITY);
+    if (lane == 0) scratch[warp] = largest;
+    __syncthreads();
+    largest = warp_max(lane < warps ? scratch[lane] : -INFINITY);
+    const float exponential = has_expert ? __expf(logit - largest) : 0.0f;
+    score = exponential / block_sum(exponential, scratch);
+  }
+  if (has_expert) {
+    scores[tid] = score;
+    keys[tid] = ordered(score + bias);
+  }
+  __syncthreads();
+
+  const int group_size = a.experts / a.num_groups;
+  const bool grouped = a.num_groups > 1 && a.top_groups < a.num_groups;
+  if (grouped) {
+    for (int group = warp; group < a.num_groups; group += warps) {
+      uint32_t first = 0;
+      uint32_t second = 0;
+      for (int i = lane; i < group_size; i += 32) {
+        const uint32_t key = keys[group * group_size + i];
+        second = max(second, min(first, key));
+        first = max(first, key);
+      }
+      const uint32_t best = __reduce_max_sync(kFullWarp, first);
+      float worth = from_ordered(best);
+      if (a.bias != nullptr && group_size > 1) {
+        const int owner = __ffs(static_cast<int>(__ballot_sync(kFullWarp, first == best))) - 1;
+        worth += from_ordered(__reduce_max_sync(kFullWarp, lane == owner ? second : first));
+      }
+      if (lane == 0) group_scores[group] = worth;
+    }
+    __syncthreads();
+  }
+  if (warp != 0) return;
+
+  uint32_t chosen_groups = kFullWarp;
+  if (grouped) {
+    const float worth = lane < a.num_groups ? group_scores[lane] : -INFINITY;
+    int better = 0;
+    for (int other = 0; other < a.num_groups; ++other) {
+      const float theirs = __shfl_sync(kFullWarp, worth, other);
+      better += theirs > worth || (theirs == worth && other < lane) ? 1 : 0;
+    }
+    chosen_groups = __ballot_sync(kFullWarp, lane < a.num_groups && better < a.top_groups);
+  }
+  uint32_t mine[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int expert = lane + 32 * i;
+    mine[i] = 0;
+    if (expert < a.experts && (!grouped || ((chosen_groups >> (expert / group_size)) & 1u) != 0))
+      mine[i] = keys[expert];
+  }
+  int kept = -1;
+  for (int k = 0; k < a.top_k; ++k) {
+    uint32_t best = 0;
+    int best_expert = kMaxExperts;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (mine[i] > best) {
+        best = mine[i];
+        best_expert = lane + 32 * i;
+      }
+    }
+    const uint32_t overall = __reduce_max_sync(kFullWarp, best);
+    const int winner = static_cast<int>(__reduce_min_sync(
+        kFullWarp, best == overall ? static_cast<unsigned>(best_expert) : static_cast<unsigned>(kMaxExperts)));
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (lane + 32 * i == winner) mine[i] = 0;
+    }
+    if (lane == k) kept = winner;
+  }
+  // With fewer candidates than top_k (too small groups), or scores that are NaN, `kept` may be kMaxExperts.
+  const bool writes = lane < a.top_k;
+  const bool valid = writes && kept < a.experts;
+  float weight = valid ? scores[kept] : 0.0f;
+  const float sum = warp_sum(weight);
+  weight *= a.renormalize ? a.scaling / fmaxf(sum, 1e-20f) : a.scaling;
+  if (writes) {
+    const int64_t at = static_cast<int64_t>(token) * a.top_k + lane;
+    a.weights[at] = weight;
+    a.ids[at] = valid ? kept : 0;
+  }
+}
+
+// ---- block lists ----
+
+constexpr int kSegment = 1024;         // pairs one block ranks at a time
+constexpr int kOneBlockPairs = 4096;   // up to here one block does all
+
+__device__ __forceinline__ int local_expert(const AlignArgs& a, int pair) {
+  if (pair >= a.num_pairs) return -1;
+  const int expert = __ldg(a.ids + pair);
+  return a.expert_map == nullptr ? expert : __ldg(a.expert_map + expert);
+}
+
+// Rank of this thread's pair among those of its expert in the block's segment, in thread order: by match
+// within a warp, then over the warps. `warp_counts` is [warps in use][experts] and must be zero; it is left
+// holding each warp's rank offset. All threads call; `expert` < 0 has no pair.
+__device__ __forceinline__ int rank_in_segment(int expert, uint16_t* warp_counts, int warps, int experts) {
+  const int tid = static_cast<int>(threadIdx.x);
+  const int lane = tid & 31;
+  const int warp = tid >> 5;
+  int rank = 0;
+  if (warp < warps) {
+    const unsigned same = __match_any_sync(kFullWarp, expert);
+    rank = __popc(same & ((1u << lane) - 1u));
+    if (expert >= 0 && rank == 0)
+      warp_counts[warp * experts + expert] = static_cast<uint16_t>(__popc(same));
+  }
+  __syncthreads();
+  for (int e = tid; e < experts; e += static_cast<int>(blockDim.x)) {
+    int before = 0;
+    for (int w = 0; w < warps; ++w) {
+      const int count = warp_counts[w * experts + e];
+      warp_counts[w * experts + e] = static_cast<uint16_t>(before);
+      before += count;
+    }
+  }
+  __syncthreads();
+  if (expert >= 0 && warp < warps) rank += warp_counts[warp * experts + expert];
+  return rank;
+}
+
+// Exclusive prefix sum over the first `count` <= 1024 threads' values; `*total` for every thread.
+__device__ __forceinline__ int block_exclusive_sum(int value, int* scratch, int* total) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int warp = static_cast<int>(threadIdx.x) >> 5;
+  const int warps = static_cast<int>(blockDim.x) >> 5;
+  int sum = value;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int other = __shfl_up_sync(kFullWarp, sum, offset);
+    if (lane >= offset) sum += other;
+  }
+  if (lane == 31) scratch[warp] = sum;
+  __syncthreads();
+  int before = 0;
+  int all = 0;
+  for (int w = 0; w < warps; ++w) {
+    if (w == warp) before = all;
+    all += scratch[w];
+  }
+  *total = all;
+  return before + sum - value;
+}
+
+// From each local expert's pair count: where its rows start, its blocks' expert ids, rows in use. One thread an
+// expert (blockDim.x >= local_experts). Returns the expert's first row.
+__device__ __forceinline__ int lay_out_blocks(const AlignArgs& a, int count, int* scratch, int* used_rows) {
+  const int tid = static_cast<int>(threadIdx.x);
+  const int blocks = tid < a.local_experts ? (count + a.block_m - 1) / a.block_m : 0;
+  int all_blocks = 0;
+  const int first_block = block_exclusive_sum(blocks, scratch, &all_blocks);
+  for (int b = 0; b < blocks; ++b) a.expert_ids[first_block + b] = tid;
+  *used_rows = all_blocks * a.block_m;
+  if (tid == 0) *a.num_padded = *used_rows;
+  return first_block * a.block_m;
+}
+
+// Dynamic shared memory: int starts[experts], int counts[experts], uint16 warp_counts[warps][experts].
+__global__ void moe_align_kernel(const __grid_constant__ AlignArgs a) {
+  CGLINT_DYNAMIC_SMEM(smem);
+  __shared__ int scratch[32];
+  const int experts = a.local_experts;
+  auto* starts = reinterpret_cast<int*>(smem);
+  int* counts = starts + experts;
+  auto* warp_counts = reinterpret_cast<uint16_t*>(counts + experts);
+  const int tid = static_cast<int>(threadIdx.x);
+  const int threads = static_cast<int>(blockDim.x);
+
+  for (int e = tid; e < experts; e += threads) counts[e] = 0;
+  pdl_wait();
+  pdl_trigger();
+  __syncthreads();
+  for (int pair = tid; pair < a.num_pairs; pair += threads) {
+    const int expert = local_expert(a, pair);
+    if (expert >= 0) atomicAdd(counts + expert, 1);
+  }
+  __syncthreads();
+  int used_rows = 0;
+  const int start = lay_out_blocks(a, tid < experts ? counts[tid] : 0, scratch, &used_rows);
+  if (tid < experts) starts[tid] = start;
+  for (int row = tid; row < used_rows; row += threads) a.sorted_ids[row] = a.num_pairs;
+
+  for (int first = 0; first < a.num_pairs; first += threads) {
+    const int in_segment = min(threads, a.num_pairs - first);
+    const int warps = (in_segment + 31) / 32;
+    for (int i = tid; i < warps * experts; i += threads) warp_counts[i] = 0;
+    __syncthreads();  // also orders the padding above before the pairs below
+    const int pair = first + tid;
+    const int expert = local_expert(a, pair);
+    const int rank = rank_in_segment(expert, warp_counts, warps, experts);
+    int row = -1;
+    if (expert >= 0) {
+      row = starts[expert] + rank;
+      a.sorted_ids[row] = pair;
+    }
+    if (a.positions != nullptr && pair < a.num_pairs) a.positions[pair] = row;
+    __syncthreads();
+    if (first + threads < a.num_pairs) {
+      if (expert >= 0) atomicAdd(starts + expert, 1);
+      __syncthreads();
+    }
+  }
+}
+
+// Many pairs: count per segment, lay out, scatter. Workspace: int32 [segments][local_experts], then
+// [local_experts] first rows.
+__global__ void moe_align_count_kernel(const __grid_constant__ AlignArgs a, int max_rows) {
+  __shared__ int counts[kMaxExperts];
+  const int tid = static_cast<int>(threadIdx.x);
+  const int threads = static_cast<int>(blockDim.x);
+  for (int e = tid; e < a.local_experts; e += threads) counts[e] = 0;
+  pdl_wait();
+  pdl_trigger();
+  __syncthreads();
+  const int segment = static_cast<int>(blockIdx.x);
+  const int expert = local_expert(a, segment * kSegment + tid);
+  if (expert >= 0) atomicAdd(counts + expert, 1);
+  for (int row = segment * threads + tid; row < max_rows; row += static_cast<int>(gridDim.x) * threads)
+    a.sorted_ids[row] = a.num_pairs;
+  __syncthreads();
+  for (int e = tid; e < a.local_experts; e += threads) a.workspace[segment * a.local_experts + e] = counts[e];
+}
+
+__global__ void moe_align_layout_kernel(const __grid_constant__ AlignArgs a, int segments) {
+  __shared__ int scratch[32];
+  pdl_wait();
+  pdl_trigger();
+  const int expert = static_cast<int>(threadIdx.x);
+  int count = 0;
+  if (expert < a.local_experts) {
+    for (int s = 0; s < segments; ++s) {
+      int* at = a.workspace + s * a.local_experts + expert;
+      const int here = *at;
+      *at = count;
+      count += here;
+    }
+  }
+  int used_rows = 0;
+  const int start = lay_out_blocks(a, count, scratch, &used_rows);
+  if (expert < a.local_experts) a.workspace[segments * a.local_experts + expert] = start;
+}
+
+// Dynamic shared memory: uint16 warp_counts[kSegment / 32][local_experts].
+__global__ void moe_align_scatter_kernel(const __grid_constant__ AlignArgs a, int segments) {
+  CGLINT_DYNAMIC_SMEM(smem);
+  auto* warp_counts = reinterpret_cast<uint16_t*>(smem);
+  constexpr int kWarps = kSegment / 32;
+  const int tid = static_cast<int>(threadIdx.x);
+  for (int i = tid; i < kWarps * a.local_experts; i += kSegment) warp_counts[i] = 0;
+  pdl_wait();
+  pdl_trigger();
+  __syncthreads();
+  const int segment = static_cast<int>(blockIdx.x);
+  const int pair = segment * kSegment + tid;
+  const int expert = local_expert(a, pair);
+  const int rank = rank_in_segment(expert, warp_counts, kWarps, a.local_experts);
+  int row = -1;
+  if (expert >= 0) {
+    row = a.workspace[segments * a.local_experts + expert] +
+          a.workspace[segment * a.local_experts + expert] + rank;
+    a.sorted_ids[row] = pair;
+  }
+  if (a.positions != nullptr && pair < a.num_pairs) a.positions[pair] = row;
+}
+
+// One block a row of the sorted order.
+__global__ void moe_permute_kernel(const __grid_constant__ PermuteArgs a) {
+  pdl_wait();
+  pdl_trigger();
+  const int row = static_cast<int>(blockIdx.x);
+  const int pair = __ldg(a.sorted_ids + row);
+  if (row >= __ldg(a.num_padded)) return;
+  const bool valid = pair < a.num_pairs;
+  const __nv_bfloat16* from = a.x + static_cast<int64_t>(valid ? pair / a.top_k : 0) * a.hidden;
+  __nv_bfloat16* to = a.out + static_cast<int64_t>(row) * a.hidden;
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < a.hidden; i += static_cast<int>(blockDim.x) * 8) {
+    Bf16x8 values{};
+    if (valid) values = load8(from + i);
+    store8(to + i, values);
+  }
+}
+
+unsigned round_up_to_warp(int threads) {
+  return static_cast<unsigned>((threads + 31) / 32 * 32);
+}
+
+}  // namespace
+
+cudaError_t launch_moe_topk(const LaunchContext& ctx, const TopkArgs& args) {
+  if (args.logits == nullptr || args.weights == nullptr || args.ids == nullptr || args.tokens < 0 ||
+      args.splits < 1 || args.experts < 1 || args.experts > kMaxExperts || args.top_k < 1 ||
+      args.top_k > 32 || args.top_k > args.experts || args.num_groups < 1 || args.num_groups > kMaxGroups ||
+      args.experts % args.num_groups != 0 || args.top_groups < 1 || args.top_groups > args.num_groups ||
+      args.top_k > args.experts / args.num_groups * args.top_groups) {
+    return cudaErrorInvalidValue;
+  }
+  if (args.tokens == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(args.tokens));
+  const dim3 block(round_up_to_warp(args.experts));
+  if (args.experts <= 256) return launch(ctx, moe_topk_kernel<8>, grid, block, 0, args);
+  if (args.experts <= 384) return launch(ctx, moe_topk_kernel<12>, grid, block, 0, args);
+  if (args.experts <= 512) return launch(ctx, moe_topk_kernel<16>, grid, block, 0, args);
+  return launch(ctx, moe_topk_kernel<32>, grid, block, 0, args);
+}
+
+size_t align_workspace_elements(int num_pairs, int local_experts) {
+  if (num_pairs <= kOneBlockPairs) return 0;
+  const int segments = (num_pairs + kSegment - 1) / kSegment;
+  return static_cast<size_t>(segments + 1) * static_cast<size_t>(local_experts);
+}
+
+cudaError_t launch_moe_align(const LaunchContext& ctx, const AlignArgs& args) {
+  const bool needs_workspace = align_workspace_elements(args.num_pairs, args.local_experts) > 0;
+  if (args.ids == nullptr || args.sorted_ids == nullptr || args.expert_ids == nullptr ||
+      args.num_padded == nullptr || args.num_pairs < 0 || args.block_m < 1 || args.experts < 1 ||
+      args.experts > kMaxExperts || args.local_experts < 1 || args.local_experts > args.experts ||
+      (args.expert_map == nullptr && args.local_experts != args.experts) ||
+      (needs_workspace && args.workspace == nullptr)) {
+    return cudaErrorInvalidValue;
+  }
+  const size_t experts = static_cast<size_t>(args.local_experts);
+  if (!needs_workspace) {
+    const int wanted = args.num_pairs > args.local_experts ? args.num_pairs : args.local_experts;
+    const unsigned threads = round_up_to_warp(wanted < kSegment ? wanted : kSegment);
+    const int in_segment = args.num_pairs < static_cast<int>(threads) ? args.num_pairs
+                                                                     : static_cast<int>(threads);
+    const size_t warps = (static_cast<size_t>(in_segment) + 31) / 32;
+    const size_t smem = experts * 2 * sizeof(int) + warps * experts * sizeof(uint16_t);
+    return launch(ctx, moe_align_kernel, dim3(1), dim3(threads), smem, args);
+  }
+  const int segments = (args.num_pairs + kSegment - 1) / kSegment;
+  const int max_rows = max_blocks(args.num_pairs, args.local_experts, args.block_m) * args.block_m;
+  const dim3 grid(static_cast<unsigned>(segments));
+  cudaError_t status = launch(ctx, moe_align_count_kernel, grid, dim3(kSegment), 0, args, max_rows);
+  if (status != cudaSuccess) return status;
+  status = launch(ctx, moe_align_layout_kernel, dim3(1), dim3(round_up_to_warp(args.local_experts)), 0, args,
+                  segments);
+  if (status != cudaSuccess) return status;
+  const size_t smem = static_cast<size_t>(kSegment / 32) * experts * sizeof(uint16_t);
+  return launch(ctx, moe_align_scatter_kernel, grid, dim3(kSegment), smem, args, segments);
+}
+
+cudaError_t launch_moe_permute(const LaunchContext& ctx, const PermuteArgs& args) {
+  if (args.x == nullptr || args.sorted_ids == nullptr || args.num_padded == nullptr || args.out == nullptr ||
+      args.top_k < 1 || args.hidden < 8 || args.hidden % 8 != 0 || args.max_rows < 0) {
+    return cudaErrorInvalidValue;
+  }
+  if (args.max_rows == 0) return cudaSuccess;
+  return launch(ctx, moe_permute_kernel, dim3(static_cast<unsigned>(args.max_rows)), dim3(256), 0, args);
+}
+
+}  // namespace cglint::kernels::moe
