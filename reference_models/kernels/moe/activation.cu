@@ -45,10 +45,11 @@ __device__ __forceinline__ float group_largest(const float (&values)[8]) {
 }
 
 __device__ __forceinline__ void store_fp8(const float (&values)[8], float scale, __nv_fp8_e4m3* out) {
+  const float inverse = 1.0f / scale;
   uint32_t words[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float scaled = fminf(fmaxf(values[i] / scale, -kFp8Largest), kFp8Largest);
+    const float scaled = fminf(fmaxf(values[i] * inverse, -kFp8Largest), kFp8Largest);
     const uint32_t byte = __nv_cvt_float_to_fp8(scaled, __NV_SATFINITE, __NV_E4M3);
     words[i / 4] |= byte << (8 * (i % 4));
   }
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(const __grid_constan
     load_row8<kPartials>(a.gate_up, row + column, split_stride, gate);
     load_row8<kPartials>(a.gate_up, row + a.intermediate + column, split_stride, up);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[i] = gate[i] / (1.0f + __expf(-gate[i])) * up[i];
+    for (int i = 0; i < 8; ++i) values[i] = __fdividef(gate[i], 1.0f + __expf(-gate[i])) * up[i];
   }
   const int64_t at = static_cast<int64_t>(pair) * a.intermediate + column;
   if constexpr (kFp8) {
@@ -112,17 +113,29 @@ __global__ void __launch_bounds__(kThreads) finalize_kernel(const __grid_constan
   const int64_t at = static_cast<int64_t>(token) * a.hidden + column;
   const int64_t split_stride = static_cast<int64_t>(a.tokens) * a.top_k * a.hidden;
   float sum[8] = {};
-#pragma unroll 8
-  for (int k = 0; k < a.top_k; ++k) {
-    const int pair = token * a.top_k + k;
-    const int position = a.positions != nullptr ? __ldg(a.positions + pair) : 0;
-    if (position < 0) continue;
-    const float weight = __ldg(a.weights + pair);
-    const int64_t row = a.permuted ? position : pair;
-    float values[8];
-    load_row8<kPartials>(a.y, row * a.hidden + column, split_stride, values);
+  // Eight choices at a time, so that their rows' loads are under way together.
+  for (int first = 0; first < a.top_k; first += 8) {
+    int64_t row[8];
+    float weight[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) sum[i] += weight * values[i];
+    for (int i = 0; i < 8; ++i) {
+      const int pair = token * a.top_k + first + i;
+      const bool exists = first + i < a.top_k;
+      const int position = exists && a.positions != nullptr ? __ldg(a.positions + pair) : pair;
+      weight[i] = exists ? __ldg(a.weights + pair) : 0.0f;
+      row[i] = !exists || position < 0 ? -1 : a.permuted ? position : pair;
+    }
+    float values[8][8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (row[i] >= 0) load_row8<kPartials>(a.y, row[i] * a.hidden + column, split_stride, values[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (row[i] < 0) continue;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) sum[e] += weight[i] * values[i][e];
+    }
   }
   for (const __nv_bfloat16* addend : {a.shared, a.residual}) {
     if (addend == nullptr) continue;

@@ -95,11 +95,17 @@ class Layer {
       if (status == cudaSuccess) status = poisoned;
     }
     if (status == cudaSuccess) status = cudaDeviceSynchronize();
-    if (status == cudaSuccess) status = enqueue(ctx, 1);
-    if (status == cudaSuccess) status = cudaStreamSynchronize(ctx.stream);
+    // A set of inputs that this shard has work for: one token may well choose other shards' experts alone.
     std::vector<int32_t> ids;
     std::vector<float> weights;
-    if (status == cudaSuccess) status = ids_.download(ids);
+    int set = 0;
+    for (bool has_work = false; status == cudaSuccess && !has_work && set < kInputSets; set += has_work ? 0 : 1) {
+      status = enqueue(ctx, set);
+      if (status == cudaSuccess) status = cudaStreamSynchronize(ctx.stream);
+      if (status == cudaSuccess) status = ids_.download(ids);
+      has_work = std::any_of(ids.begin(), ids.end(), [&](int32_t e) { return e < preset_.local_experts; });
+    }
+    if (set == kInputSets) return kInfinity;
     if (status == cudaSuccess) status = weights_.download(weights);
     const std::vector<float> all_x = download_float(x_);
     const std::vector<float> bias = download_float(bias_);
@@ -108,7 +114,7 @@ class Layer {
     const int pairs = tokens_ * preset_.top_k;
     const int h = preset_.hidden;
     const int i = preset_.intermediate;
-    const auto first = all_x.begin() + static_cast<std::ptrdiff_t>(count(tokens_, h));
+    const auto first = all_x.begin() + static_cast<std::ptrdiff_t>(count(set * tokens_, h));
     DeviceBuffer<float> x;
     DeviceBuffer<float> logits;
     DeviceBuffer<float> gate_up;

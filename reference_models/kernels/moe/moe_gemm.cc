@@ -1,5 +1,7 @@
 #include "kernels/moe/moe_gemm.h"
 
+#include <algorithm>
+
 #include "kernels/moe/moe_gemm_params.h"
 
 namespace cglint::kernels::moe {
@@ -25,6 +27,10 @@ cudaError_t launch_moe_gemm(const LaunchContext& ctx, WeightType type, const Til
   params.stages = config.num_stages;
   const int steps = (args.k + config.block_k - 1) / config.block_k;
   params.steps_per_split = (steps + config.split_k - 1) / config.split_k;
+  // Stages that would never be filled are not allocated: with a short k, more blocks fit.
+  TileConfig used = config;
+  used.num_stages = std::max(1, std::min(config.num_stages, params.steps_per_split));
+  params.smem_bytes = smem_bytes(type, used);
   if (params.blocks_m <= 0) return cudaSuccess;  // no rows, nothing to launch
   return fp8 ? launch_moe_gemm_fp8(ctx, config, params) : launch_moe_gemm_bf16(ctx, config, params);
 }

@@ -6,13 +6,20 @@
 
 namespace cglint::kernels::moe {
 
+// Few-token tiles are bound by how many bytes a multiprocessor has under way: room for 1024 threads on it, 64
+// registers each. Larger tiles need their registers for sums.
+constexpr int min_blocks(int block_m, int threads) {
+  return block_m <= 16 ? 1024 / threads : 1;
+}
+
 // One block makes a [block_m tokens x block_n weight rows] tile over its share of k.
 //
 // Stage layout in shared memory: weight rows, then token rows, each `kRowBytes` long with its 16-byte chunks
 // xored by the row number modulo 8 (so that the eight rows ldmatrix reads at once hit different banks), then
 // for fp8 per 128 of k the tokens' scales and the weights' scale.
 template <WeightType kType, int kBlockM, int kBlockN, int kBlockK, int kWarps, int kWarpsM>
-__global__ void __launch_bounds__(kWarps * 32) moe_gemm_kernel(const __grid_constant__ MoeGemmParams p) {
+__global__ void __launch_bounds__(kWarps * 32, min_blocks(kBlockM, kWarps * 32))
+    moe_gemm_kernel(const __grid_constant__ MoeGemmParams p) {
   constexpr bool kFp8 = kType == WeightType::kFp8Block128;
   constexpr int kElementBytes = kFp8 ? 1 : 2;
   constexpr int kRowBytes = kBlockK * kElementBytes;
@@ -288,7 +295,7 @@ cudaError_t launch_variant(const LaunchContext& ctx, const TileConfig& config, c
   const dim3 grid(static_cast<unsigned>(params.blocks_m) * static_cast<unsigned>(params.blocks_n),
                   static_cast<unsigned>(config.split_k));
   return launch(ctx, moe_gemm_kernel<kType, kBlockM, kBlockN, kBlockK, kWarps, kWarpsM>, grid,
-                dim3(kWarps * 32), static_cast<size_t>(smem_bytes(kType, config)), params);
+                dim3(kWarps * 32), static_cast<size_t>(params.smem_bytes), params);
 }
 
 }  // namespace cglint::kernels::moe

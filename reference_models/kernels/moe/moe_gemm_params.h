@@ -12,6 +12,7 @@ struct MoeGemmParams {
   int group_m;
   int stages;
   int steps_per_split;  // steps of block_k
+  int smem_bytes;       // dynamic shared memory of a block
 };
 
 // One unit each, for the build's sake. cudaErrorInvalidConfiguration if no variant fits.

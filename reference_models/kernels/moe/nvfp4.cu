@@ -106,6 +106,7 @@ __device__ __forceinline__ Nvfp4Run load_run(const uint8_t* values, const uint8_
 template <int kTokenTiles, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32) nvfp4_gemm_kernel(const __grid_constant__ Nvfp4GemmArgs a,
                                                                  int rows_worked) {
+  constexpr int kAtOnce = kTokenTiles == 1 ? 2 : 1;  // steps whose loads are under way together
   constexpr float kUndoBothSides = 268435456.0f;  // 2^28
   __shared__ float sums[kWarps][kTokenTiles * 8][16];
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -120,41 +121,49 @@ __global__ void __launch_bounds__(kWarps * 32) nvfp4_gemm_kernel(const __grid_co
   pdl_trigger();
 
   float acc[kTokenTiles][4] = {};
-  for (int step = warp; step < a.k / 128; step += kWarps) {
-    const int64_t byte = static_cast<int64_t>(step) * 64 + t * 16;
-    const int group = step * 8 + t * 2;
-    Nvfp4Run weights[2];
+  const int steps = a.k / 128;
+  for (int first = warp; first < steps; first += kWarps * kAtOnce) {
+    Nvfp4Run weights[kAtOnce][2] = {};
+    Nvfp4Run tokens[kAtOnce][kTokenTiles] = {};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = n0 + g + half * 8;
-      weights[half] = load_run(a.w + row * row_bytes + byte,
-                               a.w_scales + scale_offset(ScaleLayout::kTiled, row, group, groups));
-    }
-    Nvfp4Run tokens[kTokenTiles];
-#pragma unroll
-    for (int j = 0; j < kTokenTiles; ++j) {
-      const int row = m0 + j * 8 + g;
-      tokens[j] = {};
-      if (row < rows_worked)
-        tokens[j] = load_run(a.x + row * row_bytes + byte,
-                             a.x_scales + scale_offset(a.x_layout, row, group, groups));
-    }
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
+    for (int s = 0; s < kAtOnce; ++s) {
+      const int step = first + s * kWarps;
+      if (step >= steps) break;
+      const int64_t byte = static_cast<int64_t>(step) * 64 + t * 16;
+      const int group = step * 8 + t * 2;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int part = word / 2;
-        const uint32_t w_fragment[4] = {
-            mul_f16x2(e2m1_pair(weights[0].words[word], 2 * half), weights[0].scale[part]),
-            mul_f16x2(e2m1_pair(weights[1].words[word], 2 * half), weights[1].scale[part]),
-            mul_f16x2(e2m1_pair(weights[0].words[word], 2 * half + 1), weights[0].scale[part]),
-            mul_f16x2(e2m1_pair(weights[1].words[word], 2 * half + 1), weights[1].scale[part])};
+        const int row = n0 + g + half * 8;
+        weights[s][half] = load_run(a.w + row * row_bytes + byte,
+                                    a.w_scales + scale_offset(ScaleLayout::kTiled, row, group, groups));
+      }
 #pragma unroll
-        for (int j = 0; j < kTokenTiles; ++j) {
-          const uint32_t x_fragment[2] = {
-              mul_f16x2(e2m1_pair(tokens[j].words[word], 2 * half), tokens[j].scale[part]),
-              mul_f16x2(e2m1_pair(tokens[j].words[word], 2 * half + 1), tokens[j].scale[part])};
-          mma_f16(acc[j], w_fragment, x_fragment);
+      for (int j = 0; j < kTokenTiles; ++j) {
+        const int row = m0 + j * 8 + g;
+        if (row < rows_worked)
+          tokens[s][j] = load_run(a.x + row * row_bytes + byte,
+                                  a.x_scales + scale_offset(a.x_layout, row, group, groups));
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < kAtOnce; ++s) {
+      if (first + s * kWarps >= steps) break;
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const auto pair_of = [&](const Nvfp4Run& run, int i) {
+            return mul_f16x2(e2m1_pair(run.words[word], i), run.scale[word / 2]);
+          };
+          const uint32_t w_fragment[4] = {
+              pair_of(weights[s][0], 2 * half), pair_of(weights[s][1], 2 * half),
+              pair_of(weights[s][0], 2 * half + 1), pair_of(weights[s][1], 2 * half + 1)};
+#pragma unroll
+          for (int j = 0; j < kTokenTiles; ++j) {
+            const uint32_t x_fragment[2] = {pair_of(tokens[s][j], 2 * half),
+                                            pair_of(tokens[s][j], 2 * half + 1)};
+            mma_f16(acc[j], w_fragment, x_fragment);
+          }
         }
       }
     }

@@ -112,15 +112,27 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
   }
   int kept = -1;
   for (int k = 0; k < a.top_k; ++k) {
-    uint32_t best = 0;
-    int best_expert = kMaxExperts;
+    // The lane's best by halving, not one after the other: the chain of comparisons is what a round costs. Of
+    // equals the lower number, that is the lower expert, wins.
+    uint32_t key[kPerLane];
+    int number[kPerLane];
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      if (mine[i] > best) {
-        best = mine[i];
-        best_expert = lane + 32 * i;
+      key[i] = mine[i];
+      number[i] = i;
+    }
+#pragma unroll
+    for (int width = kPerLane; width > 1; width = (width + 1) / 2) {
+#pragma unroll
+      for (int i = 0; i < width / 2; ++i) {
+        const int other = width - 1 - i;
+        const bool lower_wins = key[i] > key[other] || (key[i] == key[other] && number[i] < number[other]);
+        key[i] = lower_wins ? key[i] : key[other];
+        number[i] = lower_wins ? number[i] : number[other];
       }
     }
+    const uint32_t best = key[0];
+    const int best_expert = best != 0 ? lane + 32 * number[0] : kMaxExperts;
     const uint32_t overall = __reduce_max_sync(kFullWarp, best);
     const int winner = static_cast<int>(__reduce_min_sync(
         kFullWarp, best == overall ? static_cast<unsigned>(best_expert) : static_cast<unsigned>(kMaxExperts)));
@@ -145,8 +157,7 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
 
 // ---- block lists ----
 
-constexpr int kSegment = 1024;         // pairs one block ranks at a time
-constexpr int kOneBlockPairs = 4096;   // up to here one block does all
+constexpr int kSegment = 1024;  // pairs one block ranks; up to here one block does all
 
 __device__ __forceinline__ int local_expert(const AlignArgs& a, int pair) {
   if (pair >= a.num_pairs) return -1;
@@ -156,8 +167,10 @@ __device__ __forceinline__ int local_expert(const AlignArgs& a, int pair) {
 
 // Rank of this thread's pair among those of its expert in the block's segment, in thread order: by match
 // within a warp, then over the warps. `warp_counts` is [warps in use][experts] and must be zero; it is left
-// holding each warp's rank offset. All threads call; `expert` < 0 has no pair.
-__device__ __forceinline__ int rank_in_segment(int expert, uint16_t* warp_counts, int warps, int experts) {
+// holding each warp's rank offset. All threads call; `expert` < 0 has no pair. `*count`: pairs in the segment of
+// expert number threadIdx.x.
+__device__ __forceinline__ int rank_in_segment(int expert, uint16_t* warp_counts, int warps, int experts,
+                                               int* count) {
   const int tid = static_cast<int>(threadIdx.x);
   const int lane = tid & 31;
   const int warp = tid >> 5;
@@ -169,13 +182,16 @@ __device__ __forceinline__ int rank_in_segment(int expert, uint16_t* warp_counts
       warp_counts[warp * experts + expert] = static_cast<uint16_t>(__popc(same));
   }
   __syncthreads();
-  for (int e = tid; e < experts; e += static_cast<int>(blockDim.x)) {
+  *count = 0;
+  if (tid < experts) {
     int before = 0;
+#pragma unroll 4
     for (int w = 0; w < warps; ++w) {
-      const int count = warp_counts[w * experts + e];
-      warp_counts[w * experts + e] = static_cast<uint16_t>(before);
-      before += count;
+      const int here = warp_counts[w * experts + tid];
+      warp_counts[w * experts + tid] = static_cast<uint16_t>(before);
+      before += here;
     }
+    *count = before;
   }
   __syncthreads();
   if (expert >= 0 && warp < warps) rank += warp_counts[warp * experts + expert];
@@ -218,51 +234,33 @@ __device__ __forceinline__ int lay_out_blocks(const AlignArgs& a, int count, int
   return first_block * a.block_m;
 }
 
-// Dynamic shared memory: int starts[experts], int counts[experts], uint16 warp_counts[warps][experts].
+// Up to a block's threads of pairs: ranks first, counts fall out of them. Dynamic shared memory: int
+// starts[experts], uint16 warp_counts[warps][experts].
 __global__ void moe_align_kernel(const __grid_constant__ AlignArgs a) {
   CGLINT_DYNAMIC_SMEM(smem);
   __shared__ int scratch[32];
   const int experts = a.local_experts;
   auto* starts = reinterpret_cast<int*>(smem);
-  int* counts = starts + experts;
-  auto* warp_counts = reinterpret_cast<uint16_t*>(counts + experts);
-  const int tid = static_cast<int>(threadIdx.x);
+  auto* warp_counts = reinterpret_cast<uint16_t*>(starts + experts);
+  const int pair = static_cast<int>(threadIdx.x);
   const int threads = static_cast<int>(blockDim.x);
+  const int warps = (a.num_pairs + 31) / 32;
 
-  for (int e = tid; e < experts; e += threads) counts[e] = 0;
+  for (int i = pair; i < warps * experts; i += threads) warp_counts[i] = 0;
   pdl_wait();
   pdl_trigger();
+  const int expert = local_expert(a, pair);
   __syncthreads();
-  for (int pair = tid; pair < a.num_pairs; pair += threads) {
-    const int expert = local_expert(a, pair);
-    if (expert >= 0) atomicAdd(counts + expert, 1);
-  }
-  __syncthreads();
+  int count = 0;
+  const int rank = rank_in_segment(expert, warp_counts, warps, experts, &count);
   int used_rows = 0;
-  const int start = lay_out_blocks(a, tid < experts ? counts[tid] : 0, scratch, &used_rows);
-  if (tid < experts) starts[tid] = start;
-  for (int row = tid; row < used_rows; row += threads) a.sorted_ids[row] = a.num_pairs;
-
-  for (int first = 0; first < a.num_pairs; first += threads) {
-    const int in_segment = min(threads, a.num_pairs - first);
-    const int warps = (in_segment + 31) / 32;
-    for (int i = tid; i < warps * experts; i += threads) warp_counts[i] = 0;
-    __syncthreads();  // also orders the padding above before the pairs below
-    const int pair = first + tid;
-    const int expert = local_expert(a, pair);
-    const int rank = rank_in_segment(expert, warp_counts, warps, experts);
-    int row = -1;
-    if (expert >= 0) {
-      row = starts[expert] + rank;
-      a.sorted_ids[row] = pair;
-    }
-    if (a.positions != nullptr && pair < a.num_pairs) a.positions[pair] = row;
-    __syncthreads();
-    if (first + threads < a.num_pairs) {
-      if (expert >= 0) atomicAdd(starts + expert, 1);
-      __syncthreads();
-    }
-  }
+  const int start = lay_out_blocks(a, count, scratch, &used_rows);
+  if (pair < experts) starts[pair] = start;
+  for (int row = pair; row < used_rows; row += threads) a.sorted_ids[row] = a.num_pairs;
+  __syncthreads();  // the padding above lies under the pairs below
+  const int row = expert >= 0 ? starts[expert] + rank : -1;
+  if (row >= 0) a.sorted_ids[row] = pair;
+  if (a.positions != nullptr && pair < a.num_pairs) a.positions[pair] = row;
 }
 
 // Many pairs: count per segment, lay out, scatter. Workspace: int32 [segments][local_experts], then
@@ -316,7 +314,8 @@ __global__ void moe_align_scatter_kernel(const __grid_constant__ AlignArgs a, in
   const int segment = static_cast<int>(blockIdx.x);
   const int pair = segment * kSegment + tid;
   const int expert = local_expert(a, pair);
-  const int rank = rank_in_segment(expert, warp_counts, kWarps, a.local_experts);
+  int count = 0;
+  const int rank = rank_in_segment(expert, warp_counts, kWarps, a.local_experts, &count);
   int row = -1;
   if (expert >= 0) {
     row = a.workspace[segments * a.local_experts + expert] +
@@ -336,10 +335,18 @@ __global__ void moe_permute_kernel(const __grid_constant__ PermuteArgs a) {
   const bool valid = pair < a.num_pairs;
   const __nv_bfloat16* from = a.x + static_cast<int64_t>(valid ? pair / a.top_k : 0) * a.hidden;
   __nv_bfloat16* to = a.out + static_cast<int64_t>(row) * a.hidden;
-  for (int i = static_cast<int>(threadIdx.x) * 8; i < a.hidden; i += static_cast<int>(blockDim.x) * 8) {
-    Bf16x8 values{};
-    if (valid) values = load8(from + i);
-    store8(to + i, values);
+  constexpr int kAtOnce = 4;
+  const int stride = static_cast<int>(blockDim.x) * 8;
+  for (int first = static_cast<int>(threadIdx.x) * 8; first < a.hidden; first += kAtOnce * stride) {
+    Bf16x8 values[kAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (valid && first + i * stride < a.hidden) values[i] = load8(from + first + i * stride);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i * stride < a.hidden) store8(to + first + i * stride, values[i]);
+    }
   }
 }
 
@@ -367,7 +374,7 @@ cudaError_t launch_moe_topk(const LaunchContext& ctx, const TopkArgs& args) {
 }
 
 size_t align_workspace_elements(int num_pairs, int local_experts) {
-  if (num_pairs <= kOneBlockPairs) return 0;
+  if (num_pairs <= kSegment) return 0;
   const int segments = (num_pairs + kSegment - 1) / kSegment;
   return static_cast<size_t>(segments + 1) * static_cast<size_t>(local_experts);
 }
@@ -383,12 +390,10 @@ cudaError_t launch_moe_align(const LaunchContext& ctx, const AlignArgs& args) {
   }
   const size_t experts = static_cast<size_t>(args.local_experts);
   if (!needs_workspace) {
-    const int wanted = args.num_pairs > args.local_experts ? args.num_pairs : args.local_experts;
-    const unsigned threads = round_up_to_warp(wanted < kSegment ? wanted : kSegment);
-    const int in_segment = args.num_pairs < static_cast<int>(threads) ? args.num_pairs
-                                                                     : static_cast<int>(threads);
-    const size_t warps = (static_cast<size_t>(in_segment) + 31) / 32;
-    const size_t smem = experts * 2 * sizeof(int) + warps * experts * sizeof(uint16_t);
+    const unsigned threads =
+        round_up_to_warp(args.num_pairs > args.local_experts ? args.num_pairs : args.local_experts);
+    const size_t warps = (static_cast<size_t>(args.num_pairs) + 31) / 32;
+    const size_t smem = experts * sizeof(int) + warps * experts * sizeof(uint16_t);
     return launch(ctx, moe_align_kernel, dim3(1), dim3(threads), smem, args);
   }
   const int segments = (args.num_pairs + kSegment - 1) / kSegment;

@@ -61,10 +61,10 @@ constexpr int max_blocks(int num_pairs, int local_experts, int block_m) {
   return used + (num_pairs - used) / block_m;
 }
 
-// int32 elements of AlignArgs::workspace. 0 up to 4096 pairs.
+// int32 elements of AlignArgs::workspace. 0 up to 1024 pairs.
 size_t align_workspace_elements(int num_pairs, int local_experts);
 
-// One launch of one block up to 4096 pairs, else three launches. Pairs of an expert keep their order, so the
+// One launch of one block up to 1024 pairs, else three launches. Pairs of an expert keep their order, so the
 // lists are the same in every run.
 [[nodiscard]] cudaError_t launch_moe_align(const LaunchContext& ctx, const AlignArgs& args);
 

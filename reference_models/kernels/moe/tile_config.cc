@@ -120,6 +120,7 @@ TileConfig tuned_config(WeightType type, int experts, int n, int k, int tokens, 
   const TableEntry* best = nullptr;
   for (const TableEntry& entry : kTable) {
     if (entry.type != type || entry.experts != experts || entry.n != n || entry.k != k) continue;
+    if (entry.tokens > 2 * tokens || tokens > 2 * entry.tokens) continue;
     if (best == nullptr || std::abs(entry.tokens - tokens) < std::abs(best->tokens - tokens)) best = &entry;
   }
   if (best != nullptr) return best->config;

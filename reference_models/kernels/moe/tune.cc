@@ -79,9 +79,10 @@ class GraphTimer {
 };
 
 std::string text(const TileConfig& c) {
-  return "{" + std::to_string(c.block_m) + ", " + std::to_string(c.block_n) + ", " + std::to_string(c.block_k) +
-         ", " + std::to_string(c.group_m) + ", " + std::to_string(c.split_k) + ", " +
-         std::to_string(c.num_warps) + ", " + std::to_string(c.num_stages) + "}";
+  char buffer[96];
+  std::snprintf(buffer, sizeof buffer, "{%d, %d, %d, %d, %d, %d, %d}", c.block_m, c.block_n, c.block_k, c.group_m,
+                c.split_k, c.num_warps, c.num_stages);
+  return buffer;
 }
 
 std::vector<TileConfig> candidates(const MoePreset& preset, WeightType type, int tokens, int smem_limit) {

@@ -71,14 +71,8 @@ std::vector<int32_t> make_expert_map(const MoePreset& preset) {
 std::vector<std::vector<int32_t>> make_choices(const MoePreset& preset, int tokens, int sets, uint64_t seed) {
   std::mt19937_64 random(seed);
   const int local_choices = preset.top_k * preset.local_experts / preset.experts;
-  std::vector<int32_t> local(static_cast<size_t>(preset.local_experts));
-  std::iota(local.begin(), local.end(), 0);
-  std::shuffle(local.begin(), local.end(), random);
-  // One token: deal the shuffled local experts out, so that sets share none until all have been used.
   std::vector<std::vector<int32_t>> choices(static_cast<size_t>(sets));
-  size_t dealt = 0;
   for (auto& set : choices) {
-    if (dealt + static_cast<size_t>(local_choices) > local.size()) dealt = 0;
     for (int token = 0; token < tokens; ++token) {
       std::vector<int32_t> mine;
       const auto draw = [&](int low, int high, int wanted) {
@@ -89,11 +83,7 @@ std::vector<std::vector<int32_t>> make_choices(const MoePreset& preset, int toke
           --wanted;
         }
       };
-      if (tokens == 1) {
-        for (int i = 0; i < local_choices; ++i) mine.push_back(local[dealt++]);
-      } else {
-        draw(0, preset.local_experts, local_choices);
-      }
+      draw(0, preset.local_experts, local_choices);
       draw(preset.local_experts, preset.experts, preset.top_k - local_choices);
       std::shuffle(mine.begin(), mine.end(), random);
       set.insert(set.end(), mine.begin(), mine.end());
@@ -103,11 +93,32 @@ std::vector<std::vector<int32_t>> make_choices(const MoePreset& preset, int toke
 }
 
 GemmWorkload::GemmWorkload(const MoePreset& preset, WeightType type, ExpertGemm gemm, int tokens)
-    : preset_(preset), type_(type), gemm_(gemm), tokens_(tokens) {
-  const int local_pairs = tokens * preset.top_k * preset.local_experts / preset.experts;
+    : preset_(preset), type_(type), gemm_(gemm), tokens_(tokens), shares_lists_(tokens <= 2) {
+  const int local_choices = preset.top_k * preset.local_experts / preset.experts;
+  const int local_pairs = tokens * local_choices;
   const double set_bytes = std::min(local_pairs, preset.local_experts) * static_cast<double>(gemm_n(preset, gemm)) *
                            gemm_k(preset, gemm) * (type == WeightType::kBf16 ? 2 : 1);
-  choices_ = make_choices(preset, tokens, rotation_copies(set_bytes), 17);
+  const int sets = rotation_copies(set_bytes);
+  if (!shares_lists_) {
+    choices_ = make_choices(preset, tokens, sets, 17);
+    return;
+  }
+  // Each token its own experts, in no order; the experts of other shards come last.
+  window_ = local_pairs;
+  std::mt19937_64 random(17);
+  std::vector<int32_t> local(static_cast<size_t>(window_));
+  std::iota(local.begin(), local.end(), 0);
+  std::shuffle(local.begin(), local.end(), random);
+  for (int set = 0; set < std::min(sets, preset.local_experts / window_); ++set) {
+    std::vector<int32_t> choice;
+    for (int pair = 0; pair < tokens * preset.top_k; ++pair) {
+      const int token = pair / preset.top_k;
+      const int nth = pair % preset.top_k;
+      choice.push_back(nth < local_choices ? local[count(token, local_choices) + static_cast<size_t>(nth)] + set * window_
+                                           : preset.local_experts + nth);
+    }
+    choices_.push_back(choice);
+  }
 }
 
 double GemmWorkload::bytes() const {
@@ -166,6 +177,7 @@ cudaError_t GemmWorkload::select(const TileConfig& config) {
     std::vector<int32_t> expert_ids;
     std::vector<int32_t> num_padded;
     for (const auto& set : choices_) {
+      if (shares_lists_ && !num_padded.empty()) break;
       const BlockLists lists = reference_align(set, map, preset_.local_experts, config.block_m);
       sorted_ids.insert(sorted_ids.end(), lists.sorted_ids.begin(), lists.sorted_ids.end());
       expert_ids.insert(expert_ids.end(), lists.expert_ids.begin(), lists.expert_ids.end());
@@ -191,28 +203,35 @@ MoeGemmArgs GemmWorkload::arguments(size_t set) {
   args.x = type_ == WeightType::kBf16 ? static_cast<const void*>(x_bf16_.get())
                                       : static_cast<const void*>(x_fp8_.get());
   args.x_scale = x_scale_.get();
-  args.w = weights_->data();
-  args.w_scale = weights_->scale.get();
+  const int n = gemm_n(preset_, gemm_);
+  const int k = gemm_k(preset_, gemm_);
+  const size_t moved = shares_lists_ ? set * static_cast<size_t>(window_) : 0;  // experts
+  const size_t element_bytes = type_ == WeightType::kBf16 ? 2 : 1;
+  args.w = static_cast<const char*>(weights_->data()) + moved * count(n, k) * element_bytes;
+  if (type_ != WeightType::kBf16) args.w_scale = weights_->scale.get() + moved * count(scale_blocks(n), scale_blocks(k));
   args.out = out_.get();
   args.out_fp32 = config_.split_k > 1;
   const size_t rows = count(max_blocks_, config_.block_m);
+  if (shares_lists_) set = 0;
   args.sorted_ids = sorted_ids_.get() + set * rows;
   args.expert_ids = expert_ids_.get() + set * static_cast<size_t>(max_blocks_);
   args.num_padded = num_padded_.get() + set;
   args.max_blocks = max_blocks_;
   args.num_pairs = tokens_ * preset_.top_k;
   args.row_divisor = gemm_ == ExpertGemm::kW13 ? preset_.top_k : 1;
-  args.n = gemm_n(preset_, gemm_);
-  args.k = gemm_k(preset_, gemm_);
+  args.n = n;
+  args.k = k;
   return args;
 }
 
 cudaError_t GemmWorkload::run(const LaunchContext& ctx) {
   const size_t set = next_set_++ % choices_.size();
-  return launch_moe_gemm(ctx, type_, config_, arguments(set));
+  MoeGemmArgs args = arguments(set);
+  args.routing_is_settled = ctx.pdl;
+  return launch_moe_gemm(ctx, type_, config_, args);
 }
 
-double GemmWorkload::check(uint64_t seed) {
+double GemmWorkload::check(uint64_t seed, bool pdl) {
   const int pairs = tokens_ * preset_.top_k;
   const int n = gemm_n(preset_, gemm_);
   DeviceBuffer<float> want;
@@ -225,12 +244,13 @@ double GemmWorkload::check(uint64_t seed) {
   for (size_t set = 0; set < std::min<size_t>(choices_.size(), 2); ++set) {
     std::vector<int32_t> local = choices_[set];
     for (int32_t& e : local) e = e < preset_.local_experts ? e : -1;
-    const MoeGemmArgs args = arguments(set);
+    MoeGemmArgs args = arguments(set);
+    args.routing_is_settled = pdl;
     ReferenceGemmArgs plain;
     plain.x = args.x;
     plain.x_scale = args.x_scale;
-    plain.w = args.w;
-    plain.w_scale = args.w_scale;
+    plain.w = weights_->data();  // true expert numbers: also checks how the sets are laid out
+    plain.w_scale = weights_->scale.get();
     plain.experts = experts.get();
     plain.pairs = pairs;
     plain.row_divisor = args.row_divisor;

@@ -57,12 +57,15 @@ struct ExpertWeights {
 };
 
 // `sets` different choices of experts for `tokens` tokens, host side. Choices are random and distinct in a token.
-// A shard with part of the experts gets exactly its share of each token's choices. Sets of one token share no local
-// expert until all have been used, so that L2 holds none of the next set's weights.
+// A shard with part of the experts gets exactly its share of each token's choices.
 std::vector<std::vector<int32_t>> make_choices(const MoePreset& preset, int tokens, int sets, uint64_t seed);
 std::vector<int32_t> make_expert_map(const MoePreset& preset);  // empty where all are local
 
 // One expert GEMM at one token count, with as many expert choices as it takes to defeat L2.
+//
+// Only weights are to come from memory: in a layer the block lists were written a moment ago. With one or two tokens
+// all sets therefore share one set of lists, and each set has its own stretch of experts as the weights; with more
+// the lists' own latency is lost in the time of the GEMM.
 class GemmWorkload {
  public:
   GemmWorkload(const MoePreset& preset, WeightType type, ExpertGemm gemm, int tokens);
@@ -76,10 +79,11 @@ class GemmWorkload {
   [[nodiscard]] cudaError_t prepare(std::shared_ptr<ExpertWeights> weights);
   // Block lists and output space for `config`; must precede run() with it. Not capturable.
   [[nodiscard]] cudaError_t select(const TileConfig& config);
-  // The GEMM with the selected configuration and the next set of choices. Capturable.
+  // The GEMM with the selected configuration and the next set of choices. Capturable. With `ctx.pdl` the lists count
+  // as settled (MoeGemmArgs::routing_is_settled).
   [[nodiscard]] cudaError_t run(const LaunchContext& ctx);
-  // Error of the selected configuration against the plain reference on fresh inputs, all sets' worst.
-  double check(uint64_t seed);
+  // Error of the selected configuration against the plain reference on fresh inputs, the worst of two sets.
+  double check(uint64_t seed, bool pdl);
 
  private:
   MoeGemmArgs arguments(size_t set);
@@ -89,6 +93,8 @@ class GemmWorkload {
   WeightType type_;
   ExpertGemm gemm_;
   int tokens_;
+  bool shares_lists_;  // set s is set 0 with its experts moved up by s * window_
+  int window_ = 0;
   std::vector<std::vector<int32_t>> choices_;
   TileConfig config_;
   size_t next_set_ = 0;
