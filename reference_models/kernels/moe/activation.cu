@@ -102,16 +102,24 @@ __global__ void __launch_bounds__(kThreads) quantize_fp8_kernel(const __grid_con
   if (at % 128 == 0) a.scale[at / 128] = scale;
 }
 
-// One thread for eight columns of a token; grid (columns, tokens).
+// One thread for eight columns of a token; grid (columns, tokens). Small blocks, to spread a few tokens over
+// more multiprocessors.
+constexpr int kFinalizeThreads = 64;
+
 template <bool kPartials>
-__global__ void __launch_bounds__(kThreads) finalize_kernel(const __grid_constant__ FinalizeArgs a) {
+__global__ void __launch_bounds__(kFinalizeThreads) finalize_kernel(const __grid_constant__ FinalizeArgs a) {
   pdl_wait();
   pdl_trigger();
   const int token = static_cast<int>(blockIdx.y);
-  const int column = (static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x)) * 8;
+  const int column = (static_cast<int>(blockIdx.x) * kFinalizeThreads + static_cast<int>(threadIdx.x)) * 8;
   if (column >= a.hidden) return;
   const int64_t at = static_cast<int64_t>(token) * a.hidden + column;
   const int64_t split_stride = static_cast<int64_t>(a.tokens) * a.top_k * a.hidden;
+  // Under way while the choices are looked up.
+  Bf16x8 shared{};
+  Bf16x8 residual{};
+  if (a.shared != nullptr) shared = load8(a.shared + at);
+  if (a.residual != nullptr) residual = load8(a.residual + at);
   float sum[8] = {};
   // Eight choices at a time, so that their rows' loads are under way together.
   for (int first = 0; first < a.top_k; first += 8) {
@@ -137,10 +145,9 @@ __global__ void __launch_bounds__(kThreads) finalize_kernel(const __grid_constan
       for (int e = 0; e < 8; ++e) sum[e] += weight[i] * values[i][e];
     }
   }
-  for (const __nv_bfloat16* addend : {a.shared, a.residual}) {
-    if (addend == nullptr) continue;
+  for (const Bf16x8& addend : {shared, residual}) {
     float values[8];
-    unpack(load8(addend + at), values);
+    unpack(addend, values);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum[i] += values[i];
   }
@@ -219,8 +226,10 @@ cudaError_t launch_finalize(const LaunchContext& ctx, const FinalizeArgs& args) 
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
-  const dim3 grid(blocks_for(args.hidden / 8), static_cast<unsigned>(args.tokens));
-  return launch(ctx, partials ? finalize_kernel<true> : finalize_kernel<false>, grid, dim3(kThreads), 0, args);
+  const dim3 grid(static_cast<unsigned>((args.hidden / 8 + kFinalizeThreads - 1) / kFinalizeThreads),
+                  static_cast<unsigned>(args.tokens));
+  return launch(ctx, partials ? finalize_kernel<true> : finalize_kernel<false>, grid, dim3(kFinalizeThreads),
+                0, args);
 }
 
 cudaError_t launch_zero_fill(const LaunchContext& ctx, void* data, size_t size_bytes) {
@@ -228,7 +237,8 @@ cudaError_t launch_zero_fill(const LaunchContext& ctx, void* data, size_t size_b
   if (size_bytes == 0) return cudaSuccess;
   const size_t blocks = (size_bytes + kThreads * 16 - 1) / (kThreads * 16);
   const dim3 grid(static_cast<unsigned>(blocks < 2048 ? blocks : 2048));
-  return launch(ctx, zero_fill_kernel, grid, dim3(kThreads), 0, static_cast<unsigned char*>(data), size_bytes);
+  return launch(ctx, zero_fill_kernel, grid, dim3(kThreads), 0, static_cast<unsigned char*>(data),
+                size_bytes);
 }
 
 cudaError_t launch_cast_bf16(const LaunchContext& ctx, const float* in, __nv_bfloat16* out, size_t count) {

@@ -34,7 +34,8 @@ struct SiluMulArgs {
 [[nodiscard]] cudaError_t launch_silu_mul(const LaunchContext& ctx, const SiluMulArgs& args);
 
 // Per-token-group quantisation: q = x / scale in e4m3 with scale = max |x| over 128 columns / 448 (at least
-// 1e-10 / 448). x [rows, columns] bf16, q the same shape, scale [rows, columns / 128]. columns a multiple of 128.
+// 1e-10 / 448). x [rows, columns] bf16, q the same shape, scale [rows, columns / 128]. columns a multiple of
+// 128.
 struct QuantizeFp8Args {
   const __nv_bfloat16* x = nullptr;
   int rows = 0;
@@ -44,13 +45,15 @@ struct QuantizeFp8Args {
 };
 [[nodiscard]] cudaError_t launch_quantize_fp8(const LaunchContext& ctx, const QuantizeFp8Args& args);
 
-// out[t] = sum over k of weights[t, k] * y[t * top_k + k], plus the addends; summed in fp32 in the order of k.
+// out[t] = sum over k of weights[t, k] * y[t * top_k + k], plus the addends; summed in fp32 in the order of
+// k.
 struct FinalizeArgs {
   GemmRows y;                      // columns = hidden
   const float* weights = nullptr;  // [tokens, top_k]
   // AlignArgs::positions: choices at -1 are left out. Null: all are summed, and `permuted` must be false.
   const int32_t* positions = nullptr;
-  bool permuted = false;  // row of y for a choice is its position (see PermuteArgs), not its pair number; bf16 only
+  bool permuted =
+      false;  // row of y for a choice is its position (see PermuteArgs), not its pair number; bf16 only
   const __nv_bfloat16* shared = nullptr;    // shared expert's output [tokens, hidden], or null
   const __nv_bfloat16* residual = nullptr;  // [tokens, hidden], or null
   int tokens = 0;

@@ -81,8 +81,8 @@ cudaError_t create(DeviceBuffer<T>& buffer, const std::vector<T>& values) {
 
 enum class GemmCase { kTuned, kTunedPdl, kEngineDefault };
 
-void add_gemm(std::vector<KernelCase>& cases, const MoePreset& preset, WeightType type, ExpertGemm gemm, int tokens,
-              GemmCase kind) {
+void add_gemm(std::vector<KernelCase>& cases, const MoePreset& preset, WeightType type, ExpertGemm gemm,
+              int tokens, GemmCase kind) {
   const bool engine_default = kind == GemmCase::kEngineDefault;
   const bool pdl = kind == GemmCase::kTunedPdl;
   auto work = std::make_shared<GemmWorkload>(preset, type, gemm, tokens);
@@ -211,8 +211,8 @@ struct Topk {
   DeviceBuffer<int32_t> ids;
 };
 
-void add_topk(std::vector<KernelCase>& cases, const std::string& name, const std::string& shape, TopkArgs args,
-              bool has_bias) {
+void add_topk(std::vector<KernelCase>& cases, const std::string& name, const std::string& shape,
+              TopkArgs args, bool has_bias) {
   auto state = std::make_shared<Topk>();
   state->args = args;
   state->has_bias = has_bias;
@@ -256,7 +256,8 @@ void add_topk(std::vector<KernelCase>& cases, const std::string& name, const std
     std::vector<int32_t> ids;
     steps.then(state->weights.download(weights)).then(state->ids.download(ids));
     if (steps.failed()) return kInfinity;
-    return topk_error(a, reference_topk(a, logits, state->has_bias ? bias : std::vector<float>{}), ids, weights);
+    return topk_error(a, reference_topk(a, logits, state->has_bias ? bias : std::vector<float>{}), ids,
+                      weights);
   };
   cases.push_back(std::move(c));
 }
@@ -332,10 +333,11 @@ void add_align(std::vector<KernelCase>& cases, const MoePreset& preset, int toke
     if (steps.failed()) return kInfinity;
     const BlockLists want = reference_align(ids, make_expert_map(p), p.local_experts, state->block_m);
     const auto rows = static_cast<std::ptrdiff_t>(want.num_padded);
-    const bool same = num_padded[0] == want.num_padded && positions == want.positions &&
-                      std::equal(want.sorted_ids.begin(), want.sorted_ids.begin() + rows, sorted_ids.begin()) &&
-                      std::equal(want.expert_ids.begin(), want.expert_ids.begin() + rows / state->block_m,
-                                 expert_ids.begin());
+    const bool same =
+        num_padded[0] == want.num_padded && positions == want.positions &&
+        std::equal(want.sorted_ids.begin(), want.sorted_ids.begin() + rows, sorted_ids.begin()) &&
+        std::equal(want.expert_ids.begin(), want.expert_ids.begin() + rows / state->block_m,
+                   expert_ids.begin());
     return same ? 0.0 : kInfinity;
   };
   cases.push_back(std::move(c));
@@ -375,12 +377,13 @@ void add_permute(std::vector<KernelCase>& cases, const MoePreset& preset, int to
   KernelCase c;
   c.name = "moe_permute";
   c.shape = shape_of(preset, tokens) + " block_m=" + std::to_string(block_m);
-  c.bytes = 2.0 * preset.hidden * (tokens + pairs * (preset.local_experts / static_cast<double>(preset.experts)));
+  c.bytes =
+      2.0 * preset.hidden * (tokens + pairs * (preset.local_experts / static_cast<double>(preset.experts)));
   c.tolerance = kBf16Tolerance;
   c.prepare = [state, pairs] {
     const MoePreset& p = *state->preset;
-    const BlockLists lists =
-        reference_align(make_choices(p, state->tokens, 1, 4)[0], make_expert_map(p), p.local_experts, state->block_m);
+    const BlockLists lists = reference_align(make_choices(p, state->tokens, 1, 4)[0], make_expert_map(p),
+                                             p.local_experts, state->block_m);
     state->max_rows = static_cast<int>(lists.sorted_ids.size());
     Steps steps;
     steps.then(create(state->sorted_ids, lists.sorted_ids))
@@ -554,7 +557,8 @@ void add_quantize_fp8(std::vector<KernelCase>& cases, const MoePreset& preset, i
   c.name = "quantize_fp8";
   c.shape = shape_of(preset, tokens);
   c.bytes = static_cast<double>(tokens) * preset.hidden * (3 + 4.0 / 128);
-  c.tolerance = 0.08;  // uniform values: half an e4m3 step of the largest, 448/16/2, over an rms of 448/sqrt(3)
+  c.tolerance =
+      0.08;  // uniform values: half an e4m3 step of the largest, 448/16/2, over an rms of 448/sqrt(3)
   c.prepare = [state] {
     const size_t size = count(state->rows, state->columns);
     Steps steps;
@@ -789,7 +793,8 @@ double check_nvfp4(Nvfp4& s) {
   std::vector<bool> used(scales.size(), false);
   for (int row = 0; row < s.rows; ++row) {
     for (int group = 0; group < groups; ++group) {
-      const size_t first = static_cast<size_t>(row) * static_cast<size_t>(s.columns) + static_cast<size_t>(group) * 16;
+      const size_t first =
+          static_cast<size_t>(row) * static_cast<size_t>(s.columns) + static_cast<size_t>(group) * 16;
       const auto at = static_cast<size_t>(scale_offset(s.layout, row, group, groups));
       used[at] = true;
       float largest = 0;
@@ -822,8 +827,9 @@ void add_quantize_nvfp4(std::vector<KernelCase>& cases, const std::string& varia
   KernelCase c;
   c.name = "quantize_nvfp4";
   c.shape = "rows=" + std::to_string(rows) + " columns=" + std::to_string(columns) + " " + variant;
-  c.bytes = static_cast<double>(rows) * columns * (2 + 0.5 + 1.0 / 16) +
-            (zero_padding ? static_cast<double>(scale_bytes(layout, rows, columns)) - rows * columns / 16.0 : 0);
+  c.bytes =
+      static_cast<double>(rows) * columns * (2 + 0.5 + 1.0 / 16) +
+      (zero_padding ? static_cast<double>(scale_bytes(layout, rows, columns)) - rows * columns / 16.0 : 0);
   c.tolerance = 0.4;  // half the gap between 4 and 6, of values uniform in +-6 whose rms is 3.5
   c.prepare = [state] { return prepare_nvfp4(*state); };
   c.run = [state](cudaStream_t stream) { return launch_quantize_nvfp4({stream, false}, state->arguments()); };
@@ -877,7 +883,8 @@ struct Nvfp4Gemm {
   }
 };
 
-void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, ScaleLayout layout, bool reads_padding) {
+void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, ScaleLayout layout,
+                    bool reads_padding) {
   auto state = std::make_shared<Nvfp4Gemm>();
   state->x.rows = rows;
   state->x.columns = k;
@@ -897,7 +904,8 @@ void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, Scal
   c.bytes = w_bytes + state->out_rows() * (k * (0.5 + 1.0 / 16) + 2.0 * n);
   c.bandwidth_bound = !reads_padding && rows <= 8 && w_bytes > 8e6;
   c.l2_defeated = defeats_l2(w_bytes);
-  // The padding rows of the padded variant hold the bias alone, which lowers the rms that errors are scaled by.
+  // The padding rows of the padded variant hold the bias alone, which lowers the rms that errors are scaled
+  // by.
   c.tolerance = reads_padding ? 0.15 : kBf16Tolerance;
   c.prepare = [state] {
     Nvfp4Gemm& s = *state;
@@ -937,7 +945,8 @@ void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, Scal
     if (steps.failed() || bias.empty() || alpha.empty()) return kInfinity;
     // The product of the dequantised operands by the plain GEMM: both are exact in bf16.
     const std::vector<float> x = reference_dequantize_nvfp4(xq, xs, s.x.layout, s.x.rows, s.x.columns);
-    const std::vector<float> w = reference_dequantize_nvfp4(wq, ws, ScaleLayout::kTiled, s.w.rows, s.w.columns);
+    const std::vector<float> w =
+        reference_dequantize_nvfp4(wq, ws, ScaleLayout::kTiled, s.w.rows, s.w.columns);
     DeviceBuffer<bf16> x_wide, w_wide;
     DeviceBuffer<float> product;
     steps.then(create(x_wide, to_bf16(x)))
@@ -963,8 +972,8 @@ void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, Scal
     const std::vector<float> unfilled = download_float(s.out);
     if (steps.failed() || unfilled.size() != got.size()) return kInfinity;
     const size_t valid = count(s.x.rows, s.w.rows);
-    if (valid < got.size() && std::memcmp(got.data() + valid, unfilled.data() + valid,
-                                          (got.size() - valid) * sizeof(float)) == 0) {
+    if (valid < got.size() &&
+        std::memcmp(got.data() + valid, unfilled.data() + valid, (got.size() - valid) * sizeof(float)) == 0) {
       return kInfinity;
     }
     return std::memcmp(got.data(), unfilled.data(), valid * sizeof(float)) == 0 ? error : kInfinity;
@@ -985,7 +994,8 @@ void register_moe_cases(std::vector<KernelCase>& cases) {
       for (const int tokens : {1, 2, 4, 8}) {
         add_gemm(cases, preset, type, ExpertGemm::kW13, tokens, GemmCase::kTuned);
         add_gemm(cases, preset, type, ExpertGemm::kW2, tokens, GemmCase::kTuned);
-        // W2's lists are settled when it starts (after align, W13, SiLU), so engines can start its weights early.
+        // W2's lists are settled when it starts (after align, W13, SiLU), so engines can start its weights
+        // early.
         add_gemm(cases, preset, type, ExpertGemm::kW2, tokens, GemmCase::kTunedPdl);
       }
     }
@@ -1020,7 +1030,8 @@ void register_moe_cases(std::vector<KernelCase>& cases) {
         a.top_groups = preset->top_groups;
         a.scaling = preset->scaling;
         add_topk(cases, "moe_topk_sigmoid",
-                 shape_of(*preset, tokens) + (splits > 1 ? " splits=" + std::to_string(splits) : ""), a, true);
+                 shape_of(*preset, tokens) + (splits > 1 ? " splits=" + std::to_string(splits) : ""), a,
+                 true);
       }
     }
     TopkArgs softmax;

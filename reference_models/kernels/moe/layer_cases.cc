@@ -27,7 +27,8 @@ size_t count(int a, int b, int c = 1) {
 
 class Layer {
  public:
-  Layer(const MoePreset& preset, WeightType type, int tokens) : preset_(preset), type_(type), tokens_(tokens) {
+  Layer(const MoePreset& preset, WeightType type, int tokens)
+      : preset_(preset), type_(type), tokens_(tokens) {
     w13_config_ = config_of(ExpertGemm::kW13);
     w2_config_ = config_of(ExpertGemm::kW2);
     // One set of block lists serves both GEMMs.
@@ -99,7 +100,8 @@ class Layer {
     std::vector<int32_t> ids;
     std::vector<float> weights;
     int set = 0;
-    for (bool has_work = false; status == cudaSuccess && !has_work && set < kInputSets; set += has_work ? 0 : 1) {
+    for (bool has_work = false; status == cudaSuccess && !has_work && set < kInputSets;
+         set += has_work ? 0 : 1) {
       status = enqueue(ctx, set);
       if (status == cudaSuccess) status = cudaStreamSynchronize(ctx.stream);
       if (status == cudaSuccess) status = ids_.download(ids);

@@ -18,7 +18,8 @@
 
 namespace cglint::kernels::moe {
 
-inline constexpr int kScaleBlock = 128;  // rows and columns of one fp8 weight scale; columns of an activation's
+inline constexpr int kScaleBlock =
+    128;  // rows and columns of one fp8 weight scale; columns of an activation's
 
 struct MoeGemmArgs {
   // [rows, k], bf16 or e4m3 as the weights are; 16-byte aligned.
@@ -29,8 +30,8 @@ struct MoeGemmArgs {
   const void* w = nullptr;
   // fp8 only: [experts, ceil(n / 128), ceil(k / 128)], fp32.
   const float* w_scale = nullptr;
-  // With split_k == 1 and not out_fp32: bf16 [num_pairs, n]. Else fp32 [split_k, num_pairs, n], whose sum over
-  // split_k is the result. Rows whose pair appears in no block are not written. 16-byte aligned.
+  // With split_k == 1 and not out_fp32: bf16 [num_pairs, n]. Else fp32 [split_k, num_pairs, n], whose sum
+  // over split_k is the result. Rows whose pair appears in no block are not written. 16-byte aligned.
   void* out = nullptr;
   bool out_fp32 = false;
 

@@ -4,10 +4,10 @@
 namespace cglint::kernels::moe {
 
 cudaError_t launch_moe_gemm_fp8(const LaunchContext& ctx, const TileConfig& config,
-                                 const MoeGemmParams& params) {
+                                const MoeGemmParams& params) {
   const TileVariant wanted{config.block_m, config.block_n, config.block_k, config.num_warps};
-#define CGLINT_VARIANT(m, n, k, warps, warps_m)  \
-  if (wanted == TileVariant{m, n, k, warps})     \
+#define CGLINT_VARIANT(m, n, k, warps, warps_m) \
+  if (wanted == TileVariant{m, n, k, warps})    \
     return launch_variant<WeightType::kFp8Block128, m, n, k, warps, warps_m>(ctx, config, params);
   CGLINT_MOE_FP8_VARIANTS(CGLINT_VARIANT)
 #undef CGLINT_VARIANT

@@ -8,9 +8,8 @@ namespace cglint::kernels::moe {
 
 // Few-token tiles are bound by how many bytes a multiprocessor has under way: room for 1024 threads on it, 64
 // registers each. Larger tiles need their registers for sums.
-constexpr int min_blocks(int block_m, int threads) {
-  return block_m <= 16 ? 1024 / threads : 1;
-}
+template <int kBlockM, int kThreads>
+inline constexpr int kMinBlocks = kBlockM <= 16 ? 1024 / kThreads : 1;
 
 // One block makes a [block_m tokens x block_n weight rows] tile over its share of k.
 //
@@ -18,7 +17,7 @@ constexpr int min_blocks(int block_m, int threads) {
 // xored by the row number modulo 8 (so that the eight rows ldmatrix reads at once hit different banks), then
 // for fp8 per 128 of k the tokens' scales and the weights' scale.
 template <WeightType kType, int kBlockM, int kBlockN, int kBlockK, int kWarps, int kWarpsM>
-__global__ void __launch_bounds__(kWarps * 32, min_blocks(kBlockM, kWarps * 32))
+__global__ void __launch_bounds__(kWarps * 32, kMinBlocks<kBlockM, kWarps * 32>)
     moe_gemm_kernel(const __grid_constant__ MoeGemmParams p) {
   constexpr bool kFp8 = kType == WeightType::kFp8Block128;
   constexpr int kElementBytes = kFp8 ? 1 : 2;
@@ -76,7 +75,8 @@ __global__ void __launch_bounds__(kWarps * 32, min_blocks(kBlockM, kWarps * 32))
     x_row_of_row[row] = valid ? pair / a.row_divisor : -1;
   }
   if (block_m * kBlockM >= used_rows) {
-    if (a.routing_is_settled) pdl_wait();  // a later kernel may rely on this one for the order of earlier ones
+    if (a.routing_is_settled)
+      pdl_wait();  // a later kernel may rely on this one for the order of earlier ones
     return;
   }
   __syncthreads();
@@ -86,8 +86,7 @@ __global__ void __launch_bounds__(kWarps * 32, min_blocks(kBlockM, kWarps * 32))
   const int steps = max(0, min(p.steps_per_split, total_steps - first_step));
   const int64_t row_stride = static_cast<int64_t>(a.k) * kElementBytes;
   const int scale_columns = (a.k + kScaleBlock - 1) / kScaleBlock;
-  const char* w_tile =
-      static_cast<const char*>(a.w) + (static_cast<int64_t>(expert) * a.n + n0) * row_stride;
+  const char* w_tile = static_cast<const char*>(a.w) + (static_cast<int64_t>(expert) * a.n + n0) * row_stride;
   const int chunk = tid % kChunks;
   const int first_row = tid / kChunks;
 
@@ -225,8 +224,8 @@ __global__ void __launch_bounds__(kWarps * 32, min_blocks(kBlockM, kWarps * 32))
         }
       }
       if constexpr (kFp8) {
-        const auto* scales = reinterpret_cast<const float*>(x_stage + kBlockM * kRowBytes) +
-                             part * (kBlockM + 4);
+        const auto* scales =
+            reinterpret_cast<const float*>(x_stage + kBlockM * kRowBytes) + part * (kBlockM + 4);
         const float w_scale = scales[kBlockM];
 #pragma unroll
         for (int j = 0; j < kTilesM; ++j) {

@@ -63,8 +63,9 @@ __global__ void __launch_bounds__(kQuantizeThreads)
   a.scales[scale_offset(a.layout, row, group, groups)] = static_cast<uint8_t>(scale_byte);
 }
 
-// Of a word of eight e2m1 values, number `i` (0..3) and i + 4 as f16, both too small by 2^-14: the value's three
-// bits become the low exponent bits and the top mantissa bit. Subnormals come out right by the same factor.
+// Of a word of eight e2m1 values, number `i` (0..3) and i + 4 as f16, both too small by 2^-14: the value's
+// three bits become the low exponent bits and the top mantissa bit. Subnormals come out right by the same
+// factor.
 __device__ __forceinline__ uint32_t e2m1_pair(uint32_t word, int i) {
   const uint32_t moved = word >> (4 * i);
   return ((moved & 0x00070007u) << 9) | ((moved & 0x00080008u) << 12);
@@ -101,12 +102,11 @@ __device__ __forceinline__ Nvfp4Run load_run(const uint8_t* values, const uint8_
 //
 // No shared memory on the way in: lane 4 g + t loads 16 bytes, 32 values, of row g at k = 32 t (of 128), and
 // which of them a matrix instruction calls its k = 2 t is free as long as weights and tokens agree. An e2m1
-// times an e4m3 has at most six significant bits and so is exact in f16; the 2^-14 of either side is taken out
-// with alpha.
+// times an e4m3 has at most six significant bits and so is exact in f16; the 2^-14 of either side is taken
+// out with alpha.
 template <int kTokenTiles, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32) nvfp4_gemm_kernel(const __grid_constant__ Nvfp4GemmArgs a,
-                                                                 int rows_worked) {
-  constexpr int kAtOnce = kTokenTiles == 1 ? 2 : 1;  // steps whose loads are under way together
+__global__ void __launch_bounds__(kWarps * 32)
+    nvfp4_gemm_kernel(const __grid_constant__ Nvfp4GemmArgs a, int rows_worked) {
   constexpr float kUndoBothSides = 268435456.0f;  // 2^28
   __shared__ float sums[kWarps][kTokenTiles * 8][16];
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -121,49 +121,38 @@ __global__ void __launch_bounds__(kWarps * 32) nvfp4_gemm_kernel(const __grid_co
   pdl_trigger();
 
   float acc[kTokenTiles][4] = {};
-  const int steps = a.k / 128;
-  for (int first = warp; first < steps; first += kWarps * kAtOnce) {
-    Nvfp4Run weights[kAtOnce][2] = {};
-    Nvfp4Run tokens[kAtOnce][kTokenTiles] = {};
+  for (int step = warp; step < a.k / 128; step += kWarps) {
+    const int64_t byte = static_cast<int64_t>(step) * 64 + t * 16;
+    const int group = step * 8 + t * 2;
+    Nvfp4Run weights[2];
 #pragma unroll
-    for (int s = 0; s < kAtOnce; ++s) {
-      const int step = first + s * kWarps;
-      if (step >= steps) break;
-      const int64_t byte = static_cast<int64_t>(step) * 64 + t * 16;
-      const int group = step * 8 + t * 2;
+    for (int half = 0; half < 2; ++half) {
+      const int row = n0 + g + half * 8;
+      weights[half] = load_run(a.w + row * row_bytes + byte,
+                               a.w_scales + scale_offset(ScaleLayout::kTiled, row, group, groups));
+    }
+    Nvfp4Run tokens[kTokenTiles];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = n0 + g + half * 8;
-        weights[s][half] = load_run(a.w + row * row_bytes + byte,
-                                    a.w_scales + scale_offset(ScaleLayout::kTiled, row, group, groups));
-      }
-#pragma unroll
-      for (int j = 0; j < kTokenTiles; ++j) {
-        const int row = m0 + j * 8 + g;
-        if (row < rows_worked)
-          tokens[s][j] = load_run(a.x + row * row_bytes + byte,
-                                  a.x_scales + scale_offset(a.x_layout, row, group, groups));
-      }
+    for (int j = 0; j < kTokenTiles; ++j) {
+      const int row = m0 + j * 8 + g;
+      tokens[j] = {};
+      if (row < rows_worked)
+        tokens[j] =
+            load_run(a.x + row * row_bytes + byte, a.x_scales + scale_offset(a.x_layout, row, group, groups));
     }
 #pragma unroll
-    for (int s = 0; s < kAtOnce; ++s) {
-      if (first + s * kWarps >= steps) break;
+    for (int word = 0; word < 4; ++word) {
 #pragma unroll
-      for (int word = 0; word < 4; ++word) {
+      for (int half = 0; half < 2; ++half) {
+        const auto pair_of = [&](const Nvfp4Run& run, int i) {
+          return mul_f16x2(e2m1_pair(run.words[word], i), run.scale[word / 2]);
+        };
+        const uint32_t w_fragment[4] = {pair_of(weights[0], 2 * half), pair_of(weights[1], 2 * half),
+                                        pair_of(weights[0], 2 * half + 1), pair_of(weights[1], 2 * half + 1)};
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const auto pair_of = [&](const Nvfp4Run& run, int i) {
-            return mul_f16x2(e2m1_pair(run.words[word], i), run.scale[word / 2]);
-          };
-          const uint32_t w_fragment[4] = {
-              pair_of(weights[s][0], 2 * half), pair_of(weights[s][1], 2 * half),
-              pair_of(weights[s][0], 2 * half + 1), pair_of(weights[s][1], 2 * half + 1)};
-#pragma unroll
-          for (int j = 0; j < kTokenTiles; ++j) {
-            const uint32_t x_fragment[2] = {pair_of(tokens[s][j], 2 * half),
-                                            pair_of(tokens[s][j], 2 * half + 1)};
-            mma_f16(acc[j], w_fragment, x_fragment);
-          }
+        for (int j = 0; j < kTokenTiles; ++j) {
+          const uint32_t x_fragment[2] = {pair_of(tokens[j], 2 * half), pair_of(tokens[j], 2 * half + 1)};
+          mma_f16(acc[j], w_fragment, x_fragment);
         }
       }
     }

@@ -25,7 +25,8 @@ enum class ScaleLayout : uint8_t {
 };
 
 // Byte offset of the scale for `row` and `group` (column / 16) of a tensor with `groups` scales a row.
-__host__ __device__ constexpr int64_t scale_offset(ScaleLayout layout, int64_t row, int64_t group, int64_t groups) {
+__host__ __device__ constexpr int64_t scale_offset(ScaleLayout layout, int64_t row, int64_t group,
+                                                   int64_t groups) {
   if (layout == ScaleLayout::kRowMajor) return row * groups + group;
   const int64_t tiles_per_row = (groups + 3) / 4;
   return ((row / 128 * tiles_per_row + group / 4) * 32 + row % 32) * 16 + row % 128 / 32 * 4 + group % 4;
@@ -55,12 +56,12 @@ struct QuantizeNvfp4Args {
 [[nodiscard]] cudaError_t launch_quantize_nvfp4(const LaunchContext& ctx, const QuantizeNvfp4Args& args);
 
 struct Nvfp4GemmArgs {
-  const uint8_t* x = nullptr;         // [rows, k / 2]; with reads_padding [rows up to a multiple of 128, k / 2]
+  const uint8_t* x = nullptr;  // [rows, k / 2]; with reads_padding [rows up to a multiple of 128, k / 2]
   const uint8_t* x_scales = nullptr;  // scale_bytes(x_layout, rows, k)
   ScaleLayout x_layout = ScaleLayout::kTiled;
-  const uint8_t* w = nullptr;         // [n, k / 2]
-  const uint8_t* w_scales = nullptr;  // tiled
-  const float* alpha = nullptr;       // [1]: 1 / (global scale of x * global scale of w)
+  const uint8_t* w = nullptr;           // [n, k / 2]
+  const uint8_t* w_scales = nullptr;    // tiled
+  const float* alpha = nullptr;         // [1]: 1 / (global scale of x * global scale of w)
   const __nv_bfloat16* bias = nullptr;  // [n] or null, added after alpha
   int rows = 0;
   int n = 0;  // multiple of 16

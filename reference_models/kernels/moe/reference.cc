@@ -54,7 +54,8 @@ ReferenceChoice reference_topk(const TopkArgs& args, const std::vector<float>& l
       return biased[static_cast<size_t>(a)] > biased[static_cast<size_t>(b)];
     });
     double chosen_sum = 0;
-    for (int k = 0; k < args.top_k; ++k) chosen_sum += score[static_cast<size_t>(order[static_cast<size_t>(k)])];
+    for (int k = 0; k < args.top_k; ++k)
+      chosen_sum += score[static_cast<size_t>(order[static_cast<size_t>(k)])];
     for (int k = 0; k < args.top_k; ++k) {
       const int e = order[static_cast<size_t>(k)];
       choice.ids.push_back(e);

@@ -1,6 +1,6 @@
-// Plain references for the MoE kernels: straight loops in fp32 or double, no tiles, no packing tricks, nothing
-// shared with the kernels but the layouts their headers state. Host functions where the data is small, one
-// simple kernel where it is not.
+// Plain references for the MoE kernels: straight loops in fp32 or double, no tiles, no packing tricks,
+// nothing shared with the kernels but the layouts their headers state. Host functions where the data is
+// small, one simple kernel where it is not.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,12 +21,13 @@ struct ReferenceChoice {
   std::vector<float> weights;  // [tokens, top_k]
   std::vector<double> biased;  // [tokens, experts], what the choice is made on; -inf outside chosen groups
 };
-// Routing in double from `logits` [tokens, experts]; the pointers of `args` are not used. `bias` may be empty.
+// Routing in double from `logits` [tokens, experts]; the pointers of `args` are not used. `bias` may be
+// empty.
 ReferenceChoice reference_topk(const TopkArgs& args, const std::vector<float>& logits,
                                const std::vector<float>& bias);
 
-// Largest error of weights, relative to the largest weight; infinity if an id differs by more than a tie (1e-5
-// of biased score) or repeats.
+// Largest error of weights, relative to the largest weight; infinity if an id differs by more than a tie
+// (1e-5 of biased score) or repeats.
 double topk_error(const TopkArgs& args, const ReferenceChoice& want, const std::vector<int32_t>& ids,
                   const std::vector<float>& weights);
 
@@ -50,8 +51,8 @@ float reference_e2m1(float value);
 // ---- on the device ----
 
 struct ReferenceGemmArgs {
-  const void* x = nullptr;          // [rows, k], as the weights are
-  const float* x_fp32 = nullptr;    // or [rows, k] in fp32, taken instead and without scales
+  const void* x = nullptr;        // [rows, k], as the weights are
+  const float* x_fp32 = nullptr;  // or [rows, k] in fp32, taken instead and without scales
   const float* x_scale = nullptr;
   const void* w = nullptr;  // [experts, n, k]
   const float* w_scale = nullptr;

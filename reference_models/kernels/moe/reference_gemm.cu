@@ -84,9 +84,8 @@ double measure_error(const bf16* rounded, const float* partials, int splits, con
   std::vector<ErrorSums> host;
   std::vector<int32_t> host_experts(static_cast<size_t>(rows), 0);
   if (rows < 1 || sums.allocate(kBlocks) != cudaSuccess) return kInfinity;
-  if (experts != nullptr &&
-      cudaMemcpy(host_experts.data(), experts, host_experts.size() * sizeof(int32_t),
-                 cudaMemcpyDeviceToHost) != cudaSuccess) {
+  if (experts != nullptr && cudaMemcpy(host_experts.data(), experts, host_experts.size() * sizeof(int32_t),
+                                       cudaMemcpyDeviceToHost) != cudaSuccess) {
     return kInfinity;
   }
   if (launch({}, device_error_kernel, dim3(kBlocks), dim3(kThreads), 0, rounded, partials, splits, want,

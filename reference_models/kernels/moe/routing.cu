@@ -112,30 +112,19 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
   }
   int kept = -1;
   for (int k = 0; k < a.top_k; ++k) {
-    // The lane's best by halving, not one after the other: the chain of comparisons is what a round costs. Of
-    // equals the lower number, that is the lower expert, wins.
-    uint32_t key[kPerLane];
-    int number[kPerLane];
+    uint32_t best = 0;
+    int best_expert = kMaxExperts;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      key[i] = mine[i];
-      number[i] = i;
-    }
-#pragma unroll
-    for (int width = kPerLane; width > 1; width = (width + 1) / 2) {
-#pragma unroll
-      for (int i = 0; i < width / 2; ++i) {
-        const int other = width - 1 - i;
-        const bool lower_wins = key[i] > key[other] || (key[i] == key[other] && number[i] < number[other]);
-        key[i] = lower_wins ? key[i] : key[other];
-        number[i] = lower_wins ? number[i] : number[other];
+      if (mine[i] > best) {
+        best = mine[i];
+        best_expert = lane + 32 * i;
       }
     }
-    const uint32_t best = key[0];
-    const int best_expert = best != 0 ? lane + 32 * number[0] : kMaxExperts;
     const uint32_t overall = __reduce_max_sync(kFullWarp, best);
-    const int winner = static_cast<int>(__reduce_min_sync(
-        kFullWarp, best == overall ? static_cast<unsigned>(best_expert) : static_cast<unsigned>(kMaxExperts)));
+    const int winner =
+        static_cast<int>(__reduce_min_sync(kFullWarp, best == overall ? static_cast<unsigned>(best_expert)
+                                                                      : static_cast<unsigned>(kMaxExperts)));
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       if (lane + 32 * i == winner) mine[i] = 0;
@@ -167,8 +156,8 @@ __device__ __forceinline__ int local_expert(const AlignArgs& a, int pair) {
 
 // Rank of this thread's pair among those of its expert in the block's segment, in thread order: by match
 // within a warp, then over the warps. `warp_counts` is [warps in use][experts] and must be zero; it is left
-// holding each warp's rank offset. All threads call; `expert` < 0 has no pair. `*count`: pairs in the segment of
-// expert number threadIdx.x.
+// holding each warp's rank offset. All threads call; `expert` < 0 has no pair. `*count`: pairs in the segment
+// of expert number threadIdx.x.
 __device__ __forceinline__ int rank_in_segment(int expert, uint16_t* warp_counts, int warps, int experts,
                                                int* count) {
   const int tid = static_cast<int>(threadIdx.x);
@@ -178,8 +167,7 @@ __device__ __forceinline__ int rank_in_segment(int expert, uint16_t* warp_counts
   if (warp < warps) {
     const unsigned same = __match_any_sync(kFullWarp, expert);
     rank = __popc(same & ((1u << lane) - 1u));
-    if (expert >= 0 && rank == 0)
-      warp_counts[warp * experts + expert] = static_cast<uint16_t>(__popc(same));
+    if (expert >= 0 && rank == 0) warp_counts[warp * experts + expert] = static_cast<uint16_t>(__popc(same));
   }
   __syncthreads();
   *count = 0;
@@ -221,8 +209,8 @@ __device__ __forceinline__ int block_exclusive_sum(int value, int* scratch, int*
   return before + sum - value;
 }
 
-// From each local expert's pair count: where its rows start, its blocks' expert ids, rows in use. One thread an
-// expert (blockDim.x >= local_experts). Returns the expert's first row.
+// From each local expert's pair count: where its rows start, its blocks' expert ids, rows in use. One thread
+// an expert (blockDim.x >= local_experts). Returns the expert's first row.
 __device__ __forceinline__ int lay_out_blocks(const AlignArgs& a, int count, int* scratch, int* used_rows) {
   const int tid = static_cast<int>(threadIdx.x);
   const int blocks = tid < a.local_experts ? (count + a.block_m - 1) / a.block_m : 0;
@@ -318,8 +306,8 @@ __global__ void moe_align_scatter_kernel(const __grid_constant__ AlignArgs a, in
   const int rank = rank_in_segment(expert, warp_counts, kWarps, a.local_experts, &count);
   int row = -1;
   if (expert >= 0) {
-    row = a.workspace[segments * a.local_experts + expert] +
-          a.workspace[segment * a.local_experts + expert] + rank;
+    row = a.workspace[segments * a.local_experts + expert] + a.workspace[segment * a.local_experts + expert] +
+          rank;
     a.sorted_ids[row] = pair;
   }
   if (a.positions != nullptr && pair < a.num_pairs) a.positions[pair] = row;
@@ -335,18 +323,10 @@ __global__ void moe_permute_kernel(const __grid_constant__ PermuteArgs a) {
   const bool valid = pair < a.num_pairs;
   const __nv_bfloat16* from = a.x + static_cast<int64_t>(valid ? pair / a.top_k : 0) * a.hidden;
   __nv_bfloat16* to = a.out + static_cast<int64_t>(row) * a.hidden;
-  constexpr int kAtOnce = 4;
-  const int stride = static_cast<int>(blockDim.x) * 8;
-  for (int first = static_cast<int>(threadIdx.x) * 8; first < a.hidden; first += kAtOnce * stride) {
-    Bf16x8 values[kAtOnce] = {};
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (valid && first + i * stride < a.hidden) values[i] = load8(from + first + i * stride);
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (first + i * stride < a.hidden) store8(to + first + i * stride, values[i]);
-    }
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < a.hidden; i += static_cast<int>(blockDim.x) * 8) {
+    Bf16x8 values{};
+    if (valid) values = load8(from + i);
+    store8(to + i, values);
   }
 }
 

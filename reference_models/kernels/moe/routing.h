@@ -24,12 +24,13 @@ struct TopkArgs {
   int experts = 0;  // <= 1024
   int top_k = 0;    // <= 32, <= experts
   // Experts are chosen from the `top_groups` best of `num_groups` (<= 32) equal groups. A group is worth the
-  // sum of its two best biased scores, or without a bias its best score (DeepSeek V3 and V2). 1, 1: no groups.
+  // sum of its two best biased scores, or without a bias its best score (DeepSeek V3 and V2). 1, 1: no
+  // groups.
   int num_groups = 1;
   int top_groups = 1;
   ScoreFunction score = ScoreFunction::kSigmoid;
-  bool renormalize = true;  // weights of a token sum to `scaling`
-  float scaling = 1.0f;     // routed_scaling_factor
+  bool renormalize = true;   // weights of a token sum to `scaling`
+  float scaling = 1.0f;      // routed_scaling_factor
   float* weights = nullptr;  // out, [tokens, top_k]
   int32_t* ids = nullptr;    // out, [tokens, top_k], best first; equal scores in order of expert
 };
@@ -51,8 +52,9 @@ struct AlignArgs {
                                   // with num_pairs to whole blocks; entries past *num_padded are undefined
   int32_t* expert_ids = nullptr;  // out, [max_blocks]: local expert of each block in use
   int32_t* num_padded = nullptr;  // out, [1]: rows in use, padding included
-  int32_t* positions = nullptr;   // out, [num_pairs]: the pair's place in sorted_ids, -1 if not local; may be null
-  int32_t* workspace = nullptr;   // align_workspace_elements(); null is allowed where that is 0
+  int32_t* positions =
+      nullptr;  // out, [num_pairs]: the pair's place in sorted_ids, -1 if not local; may be null
+  int32_t* workspace = nullptr;  // align_workspace_elements(); null is allowed where that is 0
 };
 
 // Most blocks that num_pairs choices can fill: every expert used, one pair more than whole blocks in each.
@@ -69,8 +71,8 @@ size_t align_workspace_elements(int num_pairs, int local_experts);
 [[nodiscard]] cudaError_t launch_moe_align(const LaunchContext& ctx, const AlignArgs& args);
 
 // Rows of `x` in sorted order, for expert GEMMs that take contiguous rows: out[i] = x[sorted_ids[i] / top_k]
-// for i < *num_padded, zeros for padding. x is [tokens, hidden], out [max_rows, hidden], bf16, 16-byte aligned;
-// hidden a multiple of 8. One launch.
+// for i < *num_padded, zeros for padding. x is [tokens, hidden], out [max_rows, hidden], bf16, 16-byte
+// aligned; hidden a multiple of 8. One launch.
 struct PermuteArgs {
   const __nv_bfloat16* x = nullptr;
   const int32_t* sorted_ids = nullptr;

@@ -132,7 +132,8 @@ TileConfig tuned_config(WeightType type, int experts, int n, int k, int tokens, 
   config.block_n = 64;
   config.block_k = fp8 ? 128 : 64;
   if (pairs_per_expert <= 4) {
-    // Weights alone matter: narrow tiles of long rows, and enough of them that every multiprocessor has several.
+    // Weights alone matter: narrow tiles of long rows, and enough of them that every multiprocessor has
+    // several.
     config.block_m = 8;
     config.block_k = fp8 ? 256 : 128;
     const int blocks = std::min(tokens * top_k, experts) * ((n + config.block_n - 1) / config.block_n);

@@ -37,8 +37,8 @@ std::span<const TileVariant> tile_variants(WeightType type);
 // shared memory (sm_90: 227 KiB, sm_80: 163 KiB, sm_86/89/120: 99 KiB).
 bool is_supported(WeightType type, const TileConfig& config, int smem_limit_bytes);
 
-// Dynamic shared memory of one block, bytes. A launch whose k has fewer steps than stages takes as many stages
-// as steps.
+// Dynamic shared memory of one block, bytes. A launch whose k has fewer steps than stages takes as many
+// stages as steps.
 int smem_bytes(WeightType type, const TileConfig& config);
 
 // The compiled variant closest to `config` (least sum of |log2| distances of the four compiled numbers, the
@@ -51,13 +51,14 @@ TileConfig nearest_supported(WeightType type, const TileConfig& config, int smem
 // up to 64 tokens); else 64x64x32 in groups of 8, or 16x32x64 while tokens <= experts.
 TileConfig engine_default_config(WeightType type, int tokens, int experts);
 
-// The number of splits of a GEMM with this `k` that a configuration shared by W13 and W2 means: config.split_k,
-// but every split keeps at least two steps of block_k.
+// The number of splits of a GEMM with this `k` that a configuration shared by W13 and W2 means:
+// config.split_k, but every split keeps at least two steps of block_k.
 int split_for(const TileConfig& config, int k);
 
 // The fastest configuration known for a GEMM of `n` x `k` weights in `experts` local experts, `tokens` tokens
-// before routing to `top_k` of all experts: from the table measured on an H200 (tile_table.inc: same shape, nearest
-// token count within a factor of two), else a rule of thumb from the same measurements. Always supported on sm_90.
+// before routing to `top_k` of all experts: from the table measured on an H200 (tile_table.inc: same shape,
+// nearest token count within a factor of two), else a rule of thumb from the same measurements. Always
+// supported on sm_90.
 TileConfig tuned_config(WeightType type, int experts, int n, int k, int tokens, int top_k);
 
 }  // namespace cglint::kernels::moe

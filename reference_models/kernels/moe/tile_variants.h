@@ -1,6 +1,6 @@
 // The one list of compiled tile variants: V(block_m, block_n, block_k, num_warps, warps_along_m), ordered by
-// block_m, block_n, block_k, num_warps. Rows of 128 or 256 bytes of K; the small-token variants take 256 where
-// few blocks must keep much memory traffic in flight.
+// block_m, block_n, block_k, num_warps. Rows of 128 or 256 bytes of K; the small-token variants take 256
+// where few blocks must keep much memory traffic in flight.
 #pragma once
 
 #define CGLINT_MOE_BF16_VARIANTS(V) \

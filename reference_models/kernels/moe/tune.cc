@@ -1,9 +1,9 @@
 // cglint-moe-tune: times the compiled tile variants on published shapes and writes the winners in the form of
 // vLLM's fused MoE configuration files.
 //
-// A file holds one configuration per token count, used for both GEMMs of the layer as vLLM does, so the sum of
-// the two times decides. SPLIT_K means split_for(): the GEMM whose k is short takes fewer splits. Every candidate
-// is timed in a graph of runs over changing experts, so L2 does not hold the weights.
+// A file holds one configuration per token count, used for both GEMMs of the layer as vLLM does, so the sum
+// of the two times decides. SPLIT_K means split_for(): the GEMM whose k is short takes fewer splits. Every
+// candidate is timed in a graph of runs over changing experts, so L2 does not hold the weights.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -80,8 +80,8 @@ class GraphTimer {
 
 std::string text(const TileConfig& c) {
   char buffer[96];
-  std::snprintf(buffer, sizeof buffer, "{%d, %d, %d, %d, %d, %d, %d}", c.block_m, c.block_n, c.block_k, c.group_m,
-                c.split_k, c.num_warps, c.num_stages);
+  std::snprintf(buffer, sizeof buffer, "{%d, %d, %d, %d, %d, %d, %d}", c.block_m, c.block_n, c.block_k,
+                c.group_m, c.split_k, c.num_warps, c.num_stages);
   return buffer;
 }
 
@@ -90,7 +90,8 @@ std::vector<TileConfig> candidates(const MoePreset& preset, WeightType type, int
   const bool few = tokens <= 16;
   std::vector<TileConfig> list;
   for (const TileVariant& variant : tile_variants(type)) {
-    // Blocks much larger than an expert's rows compute padding; much smaller ones read its weights repeatedly.
+    // Blocks much larger than an expert's rows compute padding; much smaller ones read its weights
+    // repeatedly.
     if (variant.block_m > 8 && variant.block_m > 6 * pairs_per_expert) continue;
     if (variant.block_m * 16 < pairs_per_expert) continue;
     for (const int stages : {2, 3, 4, 6}) {
@@ -117,8 +118,8 @@ struct Measured {
 // vLLM's file name for a shard: E local experts of `intermediate` columns.
 std::string file_name(const MoePreset& preset, WeightType type, std::string device) {
   std::replace(device.begin(), device.end(), ' ', '_');
-  std::string name = "E=" + std::to_string(preset.local_experts) + ",N=" + std::to_string(preset.intermediate) +
-                     ",device_name=" + device;
+  std::string name = "E=" + std::to_string(preset.local_experts) +
+                     ",N=" + std::to_string(preset.intermediate) + ",device_name=" + device;
   if (type == WeightType::kFp8Block128) name += ",dtype=fp8_w8a8,block_shape=[128,128]";
   return name + ".json";
 }
@@ -146,8 +147,8 @@ bool write_file(const std::string& path, const std::vector<FileEntry>& entries) 
 }
 
 // Tunes one shard; returns a CUDA status.
-cudaError_t tune(const Options& options, const MoePreset& preset, WeightType type, const cudaDeviceProp& device,
-                 std::FILE* log, GraphTimer& timer) {
+cudaError_t tune(const Options& options, const MoePreset& preset, WeightType type,
+                 const cudaDeviceProp& device, std::FILE* log, GraphTimer& timer) {
   auto w13 = std::make_shared<ExpertWeights>();
   auto w2 = std::make_shared<ExpertWeights>();
   cudaError_t status = w13->allocate(type, preset, ExpertGemm::kW13);
@@ -158,7 +159,8 @@ cudaError_t tune(const Options& options, const MoePreset& preset, WeightType typ
   std::vector<FileEntry> entries;
   for (const int tokens : options.tokens) {
     if (status != cudaSuccess) return status;
-    GemmWorkload works[2] = {{preset, type, ExpertGemm::kW13, tokens}, {preset, type, ExpertGemm::kW2, tokens}};
+    GemmWorkload works[2] = {{preset, type, ExpertGemm::kW13, tokens},
+                             {preset, type, ExpertGemm::kW2, tokens}};
     status = works[0].prepare(w13);
     if (status == cudaSuccess) status = works[1].prepare(w2);
     const int runs = tokens >= 256 ? 2 : tokens > 16 ? 4 : 16;
@@ -171,8 +173,8 @@ cudaError_t tune(const Options& options, const MoePreset& preset, WeightType typ
       if (status == cudaSuccess) status = timer.time(works[gemm], runs, options.replays, us);
       if (status == cudaSuccess && us < best[gemm].us) best[gemm] = {config, us};
       if (log != nullptr && status == cudaSuccess) {
-        std::fprintf(log, "%s %s %d %s %s %.3f\n", preset.name, type_name(type), tokens, gemm == 0 ? "w13" : "w2",
-                     text(config).c_str(), us);
+        std::fprintf(log, "%s %s %d %s %s %.3f\n", preset.name, type_name(type), tokens,
+                     gemm == 0 ? "w13" : "w2", text(config).c_str(), us);
       }
       return us;
     };
@@ -193,11 +195,12 @@ cudaError_t tune(const Options& options, const MoePreset& preset, WeightType typ
     const double default_us = measure(0, untuned) + measure(1, untuned);
     if (status != cudaSuccess) return status;
     entries.push_back({tokens, both.config});
-    std::printf("%-16s %-4s tokens %5d: w13 %8.2f us %5.0f GB/s %-32s w2 %8.2f us %5.0f GB/s %-32s one for both "
-                "%8.2f us %-32s default %8.2f us\n",
-                preset.name, type_name(type), tokens, best[0].us, works[0].bytes() / best[0].us * 1e-3,
-                text(best[0].config).c_str(), best[1].us, works[1].bytes() / best[1].us * 1e-3,
-                text(best[1].config).c_str(), both.us, text(both.config).c_str(), default_us);
+    std::printf(
+        "%-16s %-4s tokens %5d: w13 %8.2f us %5.0f GB/s %-32s w2 %8.2f us %5.0f GB/s %-32s one for both "
+        "%8.2f us %-32s default %8.2f us\n",
+        preset.name, type_name(type), tokens, best[0].us, works[0].bytes() / best[0].us * 1e-3,
+        text(best[0].config).c_str(), best[1].us, works[1].bytes() / best[1].us * 1e-3,
+        text(best[1].config).c_str(), both.us, text(both.config).c_str(), default_us);
     std::fflush(stdout);
     if (log != nullptr) std::fflush(log);
   }
@@ -279,9 +282,10 @@ int main(int argc, char** argv) {
     ++i;
   }
   if (!good) {
-    std::fprintf(stderr,
-                 "usage: cglint-moe-tune [--preset NAME]... [--dtype bf16|fp8]... [--tokens N,N,...] [--out DIR] "
-                 "[--log FILE] [--replays N]\npresets:");
+    std::fprintf(
+        stderr,
+        "usage: cglint-moe-tune [--preset NAME]... [--dtype bf16|fp8]... [--tokens N,N,...] [--out DIR] "
+        "[--log FILE] [--replays N]\npresets:");
     for (const MoePreset& preset : moe_presets()) std::fprintf(stderr, " %s", preset.name);
     std::fprintf(stderr, "\n");
     return 2;

@@ -77,7 +77,8 @@ std::vector<std::vector<int32_t>> make_choices(const MoePreset& preset, int toke
       std::vector<int32_t> mine;
       const auto draw = [&](int low, int high, int wanted) {
         while (wanted > 0) {
-          const auto e = static_cast<int32_t>(low + static_cast<int>(random() % static_cast<uint64_t>(high - low)));
+          const auto e =
+              static_cast<int32_t>(low + static_cast<int>(random() % static_cast<uint64_t>(high - low)));
           if (std::find(mine.begin(), mine.end(), e) != mine.end()) continue;
           mine.push_back(e);
           --wanted;
@@ -96,8 +97,9 @@ GemmWorkload::GemmWorkload(const MoePreset& preset, WeightType type, ExpertGemm 
     : preset_(preset), type_(type), gemm_(gemm), tokens_(tokens), shares_lists_(tokens <= 2) {
   const int local_choices = preset.top_k * preset.local_experts / preset.experts;
   const int local_pairs = tokens * local_choices;
-  const double set_bytes = std::min(local_pairs, preset.local_experts) * static_cast<double>(gemm_n(preset, gemm)) *
-                           gemm_k(preset, gemm) * (type == WeightType::kBf16 ? 2 : 1);
+  const double set_bytes = std::min(local_pairs, preset.local_experts) *
+                           static_cast<double>(gemm_n(preset, gemm)) * gemm_k(preset, gemm) *
+                           (type == WeightType::kBf16 ? 2 : 1);
   const int sets = rotation_copies(set_bytes);
   if (!shares_lists_) {
     choices_ = make_choices(preset, tokens, sets, 17);
@@ -114,8 +116,9 @@ GemmWorkload::GemmWorkload(const MoePreset& preset, WeightType type, ExpertGemm 
     for (int pair = 0; pair < tokens * preset.top_k; ++pair) {
       const int token = pair / preset.top_k;
       const int nth = pair % preset.top_k;
-      choice.push_back(nth < local_choices ? local[count(token, local_choices) + static_cast<size_t>(nth)] + set * window_
-                                           : preset.local_experts + nth);
+      choice.push_back(nth < local_choices
+                           ? local[count(token, local_choices) + static_cast<size_t>(nth)] + set * window_
+                           : preset.local_experts + nth);
     }
     choices_.push_back(choice);
   }
@@ -127,7 +130,8 @@ double GemmWorkload::bytes() const {
   const bool fp8 = type_ == WeightType::kFp8Block128;
   const double element = fp8 ? 1 : 2;
   const double w_bytes =
-      n * k * element + (fp8 ? 4.0 * scale_blocks(static_cast<int>(n)) * scale_blocks(static_cast<int>(k)) : 0);
+      n * k * element +
+      (fp8 ? 4.0 * scale_blocks(static_cast<int>(n)) * scale_blocks(static_cast<int>(k)) : 0);
   const double x_bytes = k * element + (fp8 ? 4.0 * scale_blocks(static_cast<int>(k)) : 0);
   double total = 0;
   for (const auto& set : choices_) {
@@ -208,7 +212,8 @@ MoeGemmArgs GemmWorkload::arguments(size_t set) {
   const size_t moved = shares_lists_ ? set * static_cast<size_t>(window_) : 0;  // experts
   const size_t element_bytes = type_ == WeightType::kBf16 ? 2 : 1;
   args.w = static_cast<const char*>(weights_->data()) + moved * count(n, k) * element_bytes;
-  if (type_ != WeightType::kBf16) args.w_scale = weights_->scale.get() + moved * count(scale_blocks(n), scale_blocks(k));
+  if (type_ != WeightType::kBf16)
+    args.w_scale = weights_->scale.get() + moved * count(scale_blocks(n), scale_blocks(k));
   args.out = out_.get();
   args.out_fp32 = config_.split_k > 1;
   const size_t rows = count(max_blocks_, config_.block_m);
@@ -237,7 +242,8 @@ double GemmWorkload::check(uint64_t seed, bool pdl) {
   DeviceBuffer<float> want;
   DeviceBuffer<int32_t> experts;
   if (weights_->fill(seed) != cudaSuccess || fill_activations(seed + 2) != cudaSuccess ||
-      want.allocate(count(pairs, n)) != cudaSuccess || experts.allocate(static_cast<size_t>(pairs)) != cudaSuccess) {
+      want.allocate(count(pairs, n)) != cudaSuccess ||
+      experts.allocate(static_cast<size_t>(pairs)) != cudaSuccess) {
     return kInfinity;
   }
   double worst = 0;
@@ -262,10 +268,10 @@ double GemmWorkload::check(uint64_t seed, bool pdl) {
         launch_moe_gemm({}, type_, config_, args) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess) {
       return kInfinity;
     }
-    const double error =
-        args.out_fp32 ? device_error(reinterpret_cast<const float*>(out_.get()), config_.split_k, want.get(),
-                                     experts.get(), pairs, n)
-                      : device_error(reinterpret_cast<const bf16*>(out_.get()), want.get(), experts.get(), pairs, n);
+    const double error = args.out_fp32 ? device_error(reinterpret_cast<const float*>(out_.get()),
+                                                      config_.split_k, want.get(), experts.get(), pairs, n)
+                                       : device_error(reinterpret_cast<const bf16*>(out_.get()), want.get(),
+                                                      experts.get(), pairs, n);
     worst = std::max(worst, error);
   }
   return worst;

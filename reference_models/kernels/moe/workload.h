@@ -20,8 +20,8 @@ namespace cglint::kernels::moe {
 struct MoePreset {
   const char* name;
   int hidden;
-  int intermediate;  // per expert on this shard
-  int experts;       // of the model
+  int intermediate;   // per expert on this shard
+  int experts;        // of the model
   int local_experts;  // on this shard; the first ones are local where there are more
   int top_k;
   int num_groups;
@@ -56,22 +56,22 @@ struct ExpertWeights {
   }
 };
 
-// `sets` different choices of experts for `tokens` tokens, host side. Choices are random and distinct in a token.
-// A shard with part of the experts gets exactly its share of each token's choices.
+// `sets` different choices of experts for `tokens` tokens, host side. Choices are random and distinct in a
+// token. A shard with part of the experts gets exactly its share of each token's choices.
 std::vector<std::vector<int32_t>> make_choices(const MoePreset& preset, int tokens, int sets, uint64_t seed);
 std::vector<int32_t> make_expert_map(const MoePreset& preset);  // empty where all are local
 
 // One expert GEMM at one token count, with as many expert choices as it takes to defeat L2.
 //
-// Only weights are to come from memory: in a layer the block lists were written a moment ago. With one or two tokens
-// all sets therefore share one set of lists, and each set has its own stretch of experts as the weights; with more
-// the lists' own latency is lost in the time of the GEMM.
+// Only weights are to come from memory: in a layer the block lists were written a moment ago. With one or two
+// tokens all sets therefore share one set of lists, and each set has its own stretch of experts as the
+// weights; with more the lists' own latency is lost in the time of the GEMM.
 class GemmWorkload {
  public:
   GemmWorkload(const MoePreset& preset, WeightType type, ExpertGemm gemm, int tokens);
 
-  // Bytes one run must move: the weights of the experts chosen (mean over the sets), each row of x that is used
-  // and each output row once.
+  // Bytes one run must move: the weights of the experts chosen (mean over the sets), each row of x that is
+  // used and each output row once.
   double bytes() const;
   int sets() const { return static_cast<int>(choices_.size()); }
 
@@ -79,8 +79,8 @@ class GemmWorkload {
   [[nodiscard]] cudaError_t prepare(std::shared_ptr<ExpertWeights> weights);
   // Block lists and output space for `config`; must precede run() with it. Not capturable.
   [[nodiscard]] cudaError_t select(const TileConfig& config);
-  // The GEMM with the selected configuration and the next set of choices. Capturable. With `ctx.pdl` the lists count
-  // as settled (MoeGemmArgs::routing_is_settled).
+  // The GEMM with the selected configuration and the next set of choices. Capturable. With `ctx.pdl` the
+  // lists count as settled (MoeGemmArgs::routing_is_settled).
   [[nodiscard]] cudaError_t run(const LaunchContext& ctx);
   // Error of the selected configuration against the plain reference on fresh inputs, the worst of two sets.
   double check(uint64_t seed, bool pdl);
