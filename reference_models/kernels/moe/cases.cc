@@ -77,6 +77,11 @@ cudaError_t create(DeviceBuffer<T>& buffer, const std::vector<T>& values) {
   return status != cudaSuccess ? status : buffer.upload(values);
 }
 
+void mark(KernelCase& c, bool pdl) {
+  c.pdl = pdl;
+  if (pdl) c.shape += " pdl";
+}
+
 // ---- expert GEMMs ----
 
 enum class GemmCase { kTuned, kTunedPdl, kEngineDefault };
@@ -96,9 +101,9 @@ void add_gemm(std::vector<KernelCase>& cases, const MoePreset& preset, WeightTyp
   KernelCase c;
   c.name = std::string("moe_") + (gemm == ExpertGemm::kW13 ? "w13_" : "w2_") + type_name(type) +
            (engine_default ? "_default" : "");
-  c.shape = shape_of(preset, tokens) + (pdl ? " pdl" : "");
+  c.shape = shape_of(preset, tokens);
+  mark(c, pdl);
   c.bytes = work->bytes();
-  c.pdl = pdl;
   c.bandwidth_bound = !engine_default && tokens <= 8;
   c.l2_defeated = true;
   c.tolerance = config.split_k > 1 ? 1e-3 : kBf16Tolerance;
@@ -146,7 +151,7 @@ TileConfig router_config(int tokens) {
   return config;
 }
 
-void add_router(std::vector<KernelCase>& cases, const MoePreset& preset, int tokens) {
+void add_router(std::vector<KernelCase>& cases, bool pdl, const MoePreset& preset, int tokens) {
   auto state = std::make_shared<Router>();
   state->preset = &preset;
   state->tokens = tokens;
@@ -159,6 +164,7 @@ void add_router(std::vector<KernelCase>& cases, const MoePreset& preset, int tok
   c.bytes = w_bytes + 2.0 * tokens * preset.hidden + 4.0 * tokens * preset.experts;
   c.l2_defeated = defeats_l2(w_bytes);
   c.tolerance = 1e-3;
+  mark(c, pdl);
   c.prepare = [state] {
     const int e = state->preset->experts;
     const int h = state->preset->hidden;
@@ -171,9 +177,10 @@ void add_router(std::vector<KernelCase>& cases, const MoePreset& preset, int tok
         .then(fill_random(state->w.get(), state->w.size(), 2, 1.0f))
         .status();
   };
-  c.run = [state](cudaStream_t stream) {
-    return launch_moe_gemm({stream, false}, WeightType::kBf16, state->config,
-                           state->arguments(state->next++ % state->copies));
+  c.run = [state, pdl](cudaStream_t stream) {
+    MoeGemmArgs args = state->arguments(state->next++ % state->copies);
+    args.routing_is_settled = pdl;  // there are no lists: weights can always come early
+    return launch_moe_gemm({stream, pdl}, WeightType::kBf16, state->config, args);
   };
   c.check = [state] {
     const uint64_t seed = next_seed();
@@ -211,7 +218,7 @@ struct Topk {
   DeviceBuffer<int32_t> ids;
 };
 
-void add_topk(std::vector<KernelCase>& cases, const std::string& name, const std::string& shape,
+void add_topk(std::vector<KernelCase>& cases, bool pdl, const std::string& name, const std::string& shape,
               TopkArgs args, bool has_bias) {
   auto state = std::make_shared<Topk>();
   state->args = args;
@@ -221,6 +228,7 @@ void add_topk(std::vector<KernelCase>& cases, const std::string& name, const std
   c.shape = shape;
   c.bytes = 4.0 * args.splits * args.tokens * args.experts + 8.0 * args.tokens * args.top_k;
   c.tolerance = 1e-4;
+  mark(c, pdl);
   c.prepare = [state] {
     TopkArgs& a = state->args;
     Steps steps;
@@ -237,7 +245,7 @@ void add_topk(std::vector<KernelCase>& cases, const std::string& name, const std
         .then(fill_random(state->bias.get(), state->bias.size(), 2, 0.2f))
         .status();
   };
-  c.run = [state](cudaStream_t stream) { return launch_moe_topk({stream, false}, state->args); };
+  c.run = [state, pdl](cudaStream_t stream) { return launch_moe_topk({stream, pdl}, state->args); };
   c.check = [state] {
     const TopkArgs& a = state->args;
     const uint64_t seed = next_seed();
@@ -287,7 +295,7 @@ struct Align {
   }
 };
 
-void add_align(std::vector<KernelCase>& cases, const MoePreset& preset, int tokens, int block_m) {
+void add_align(std::vector<KernelCase>& cases, bool pdl, const MoePreset& preset, int tokens, int block_m) {
   auto state = std::make_shared<Align>();
   state->preset = &preset;
   state->tokens = tokens;
@@ -299,6 +307,7 @@ void add_align(std::vector<KernelCase>& cases, const MoePreset& preset, int toke
   c.bytes = 4.0 * pairs * 3;
   c.launches = align_workspace_elements(pairs, preset.local_experts) > 0 ? 3 : 1;
   c.tolerance = 0;  // exact
+  mark(c, pdl);
   c.prepare = [state, pairs] {
     const MoePreset& p = *state->preset;
     const int blocks = max_blocks(pairs, p.local_experts, state->block_m);
@@ -313,7 +322,7 @@ void add_align(std::vector<KernelCase>& cases, const MoePreset& preset, int toke
     if (!map.empty()) steps.then(create(state->map, map));
     return steps.status();
   };
-  c.run = [state](cudaStream_t stream) { return launch_moe_align({stream, false}, state->arguments()); };
+  c.run = [state, pdl](cudaStream_t stream) { return launch_moe_align({stream, pdl}, state->arguments()); };
   c.check = [state] {
     const MoePreset& p = *state->preset;
     const std::vector<int32_t> ids = make_choices(p, state->tokens, 1, next_seed())[0];
@@ -368,7 +377,7 @@ struct Permute {
   }
 };
 
-void add_permute(std::vector<KernelCase>& cases, const MoePreset& preset, int tokens, int block_m) {
+void add_permute(std::vector<KernelCase>& cases, bool pdl, const MoePreset& preset, int tokens, int block_m) {
   auto state = std::make_shared<Permute>();
   state->preset = &preset;
   state->tokens = tokens;
@@ -380,6 +389,7 @@ void add_permute(std::vector<KernelCase>& cases, const MoePreset& preset, int to
   c.bytes =
       2.0 * preset.hidden * (tokens + pairs * (preset.local_experts / static_cast<double>(preset.experts)));
   c.tolerance = kBf16Tolerance;
+  mark(c, pdl);
   c.prepare = [state, pairs] {
     const MoePreset& p = *state->preset;
     const BlockLists lists = reference_align(make_choices(p, state->tokens, 1, 4)[0], make_expert_map(p),
@@ -396,7 +406,7 @@ void add_permute(std::vector<KernelCase>& cases, const MoePreset& preset, int to
     if (steps.failed()) return steps.status();
     return steps.then(fill_random(state->x.get(), state->x.size(), 3, 1.0f)).status();
   };
-  c.run = [state](cudaStream_t stream) { return launch_moe_permute({stream, false}, state->arguments()); };
+  c.run = [state, pdl](cudaStream_t stream) { return launch_moe_permute({stream, pdl}, state->arguments()); };
   c.check = [state, pairs] {
     const MoePreset& p = *state->preset;
     const uint64_t seed = next_seed();
@@ -474,7 +484,8 @@ struct Silu {
   }
 };
 
-void add_silu(std::vector<KernelCase>& cases, const MoePreset& preset, int tokens, int splits, bool fp8) {
+void add_silu(std::vector<KernelCase>& cases, bool pdl, const MoePreset& preset, int tokens, int splits,
+              bool fp8) {
   auto state = std::make_shared<Silu>();
   state->pairs = tokens * preset.top_k;
   state->intermediate = preset.intermediate;
@@ -486,6 +497,7 @@ void add_silu(std::vector<KernelCase>& cases, const MoePreset& preset, int token
   c.shape = shape_of(preset, tokens) + (splits > 1 ? " splits=" + std::to_string(splits) : "");
   c.bytes = elements * (splits > 1 ? 8.0 * splits : 4.0) + elements * (fp8 ? 1 + 4.0 / 128 : 2);
   c.tolerance = fp8 ? 0.5 : kBf16Tolerance;  // half an e4m3 step (2^-4) of the largest value, over the rms
+  mark(c, pdl);
   c.prepare = [state] {
     const size_t size = count(state->pairs, state->intermediate);
     Steps steps;
@@ -499,7 +511,7 @@ void add_silu(std::vector<KernelCase>& cases, const MoePreset& preset, int token
         .then(fill_random(state->partials.get(), state->partials.size(), 1, 3.0f))
         .status();
   };
-  c.run = [state](cudaStream_t stream) { return launch_silu_mul({stream, false}, state->arguments()); };
+  c.run = [state, pdl](cudaStream_t stream) { return launch_silu_mul({stream, pdl}, state->arguments()); };
   c.check = [state] {
     const uint64_t seed = next_seed();
     Steps steps;
@@ -546,7 +558,7 @@ struct Quantize {
   DeviceBuffer<float> scale;
 };
 
-void add_quantize_fp8(std::vector<KernelCase>& cases, const MoePreset& preset, int tokens) {
+void add_quantize_fp8(std::vector<KernelCase>& cases, bool pdl, const MoePreset& preset, int tokens) {
   auto state = std::make_shared<Quantize>();
   state->rows = tokens;
   state->columns = preset.hidden;
@@ -559,6 +571,7 @@ void add_quantize_fp8(std::vector<KernelCase>& cases, const MoePreset& preset, i
   c.bytes = static_cast<double>(tokens) * preset.hidden * (3 + 4.0 / 128);
   c.tolerance =
       0.08;  // uniform values: half an e4m3 step of the largest, 448/16/2, over an rms of 448/sqrt(3)
+  mark(c, pdl);
   c.prepare = [state] {
     const size_t size = count(state->rows, state->columns);
     Steps steps;
@@ -566,8 +579,8 @@ void add_quantize_fp8(std::vector<KernelCase>& cases, const MoePreset& preset, i
     if (steps.failed()) return steps.status();
     return steps.then(fill_random(state->x.get(), size, 1, 3.0f)).status();
   };
-  c.run = [state, arguments](cudaStream_t stream) {
-    return launch_quantize_fp8({stream, false}, arguments(*state));
+  c.run = [state, arguments, pdl](cudaStream_t stream) {
+    return launch_quantize_fp8({stream, pdl}, arguments(*state));
   };
   c.check = [state, arguments] {
     Steps steps;
@@ -612,7 +625,7 @@ struct Finalize {
   }
 };
 
-void add_finalize(std::vector<KernelCase>& cases, const MoePreset& preset, int tokens, int splits) {
+void add_finalize(std::vector<KernelCase>& cases, bool pdl, const MoePreset& preset, int tokens, int splits) {
   auto state = std::make_shared<Finalize>();
   state->preset = &preset;
   state->tokens = tokens;
@@ -624,6 +637,7 @@ void add_finalize(std::vector<KernelCase>& cases, const MoePreset& preset, int t
   c.shape = shape_of(preset, tokens) + (splits > 1 ? " splits=" + std::to_string(splits) : "");
   c.bytes = preset.hidden * (pairs * local * (splits > 1 ? 4.0 * splits : 2.0) + 6.0 * tokens);
   c.tolerance = kBf16Tolerance;
+  mark(c, pdl);
   c.prepare = [state, pairs] {
     const MoePreset& p = *state->preset;
     const size_t size = count(pairs, p.hidden);
@@ -646,7 +660,7 @@ void add_finalize(std::vector<KernelCase>& cases, const MoePreset& preset, int t
         .then(fill_random(state->weights.get(), state->weights.size(), 5, 0.4f, 0.5f))
         .status();
   };
-  c.run = [state](cudaStream_t stream) { return launch_finalize({stream, false}, state->arguments()); };
+  c.run = [state, pdl](cudaStream_t stream) { return launch_finalize({stream, pdl}, state->arguments()); };
   c.check = [state] {
     const uint64_t seed = next_seed();
     Steps steps;
@@ -684,16 +698,17 @@ void add_finalize(std::vector<KernelCase>& cases, const MoePreset& preset, int t
 
 // ---- fill and cast ----
 
-void add_zero_fill(std::vector<KernelCase>& cases, size_t size_bytes) {
+void add_zero_fill(std::vector<KernelCase>& cases, bool pdl, size_t size_bytes) {
   auto data = std::make_shared<DeviceBuffer<uint8_t>>();
   KernelCase c;
   c.name = "zero_fill";
   c.shape = std::to_string(size_bytes) + " bytes";
   c.bytes = static_cast<double>(size_bytes);
   c.tolerance = 0;
+  mark(c, pdl);
   c.prepare = [data, size_bytes] { return data->allocate(size_bytes + 16); };
-  c.run = [data, size_bytes](cudaStream_t stream) {
-    return launch_zero_fill({stream, false}, data->get(), size_bytes);
+  c.run = [data, size_bytes, pdl](cudaStream_t stream) {
+    return launch_zero_fill({stream, pdl}, data->get(), size_bytes);
   };
   c.check = [data, size_bytes] {
     std::vector<uint8_t> host;
@@ -711,7 +726,7 @@ void add_zero_fill(std::vector<KernelCase>& cases, size_t size_bytes) {
   cases.push_back(std::move(c));
 }
 
-void add_cast(std::vector<KernelCase>& cases, size_t elements) {
+void add_cast(std::vector<KernelCase>& cases, bool pdl, size_t elements) {
   struct State {
     DeviceBuffer<float> in;
     DeviceBuffer<bf16> out;
@@ -722,14 +737,15 @@ void add_cast(std::vector<KernelCase>& cases, size_t elements) {
   c.shape = std::to_string(elements) + " elements";
   c.bytes = 6.0 * static_cast<double>(elements);
   c.tolerance = 0;
+  mark(c, pdl);
   c.prepare = [state, elements] {
     Steps steps;
     steps.then(state->in.allocate(elements)).then(state->out.allocate(elements));
     if (steps.failed()) return steps.status();
     return steps.then(fill_random(state->in.get(), elements, 1, 1.0f)).status();
   };
-  c.run = [state, elements](cudaStream_t stream) {
-    return launch_cast_bf16({stream, false}, state->in.get(), state->out.get(), elements);
+  c.run = [state, elements, pdl](cudaStream_t stream) {
+    return launch_cast_bf16({stream, pdl}, state->in.get(), state->out.get(), elements);
   };
   c.check = [state, elements] {
     const std::vector<float> values = random_floats(elements, next_seed(), 3.0f);
@@ -817,8 +833,8 @@ double check_nvfp4(Nvfp4& s) {
   return max_scaled_error(restored, x);
 }
 
-void add_quantize_nvfp4(std::vector<KernelCase>& cases, const std::string& variant, int rows, int columns,
-                        ScaleLayout layout, bool zero_padding) {
+void add_quantize_nvfp4(std::vector<KernelCase>& cases, bool pdl, const std::string& variant, int rows,
+                        int columns, ScaleLayout layout, bool zero_padding) {
   auto state = std::make_shared<Nvfp4>();
   state->rows = rows;
   state->columns = columns;
@@ -831,8 +847,11 @@ void add_quantize_nvfp4(std::vector<KernelCase>& cases, const std::string& varia
       static_cast<double>(rows) * columns * (2 + 0.5 + 1.0 / 16) +
       (zero_padding ? static_cast<double>(scale_bytes(layout, rows, columns)) - rows * columns / 16.0 : 0);
   c.tolerance = 0.4;  // half the gap between 4 and 6, of values uniform in +-6 whose rms is 3.5
+  mark(c, pdl);
   c.prepare = [state] { return prepare_nvfp4(*state); };
-  c.run = [state](cudaStream_t stream) { return launch_quantize_nvfp4({stream, false}, state->arguments()); };
+  c.run = [state, pdl](cudaStream_t stream) {
+    return launch_quantize_nvfp4({stream, pdl}, state->arguments());
+  };
   c.check = [state] { return check_nvfp4(*state); };
   cases.push_back(std::move(c));
 }
@@ -883,7 +902,7 @@ struct Nvfp4Gemm {
   }
 };
 
-void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, ScaleLayout layout,
+void add_nvfp4_gemm(std::vector<KernelCase>& cases, bool pdl, int rows, int n, int k, ScaleLayout layout,
                     bool reads_padding) {
   auto state = std::make_shared<Nvfp4Gemm>();
   state->x.rows = rows;
@@ -907,6 +926,7 @@ void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, Scal
   // The padding rows of the padded variant hold the bias alone, which lowers the rms that errors are scaled
   // by.
   c.tolerance = reads_padding ? 0.15 : kBf16Tolerance;
+  mark(c, pdl);
   c.prepare = [state] {
     Nvfp4Gemm& s = *state;
     Steps steps;
@@ -921,8 +941,8 @@ void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, Scal
     if (steps.failed()) return steps.status();
     return steps.then(s.quantize(true)).status();
   };
-  c.run = [state](cudaStream_t stream) {
-    return launch_nvfp4_gemm({stream, false}, state->arguments(state->next++ % state->copies));
+  c.run = [state, pdl](cudaStream_t stream) {
+    return launch_nvfp4_gemm({stream, pdl}, state->arguments(state->next++ % state->copies));
   };
   c.check = [state] {
     Nvfp4Gemm& s = *state;
@@ -981,6 +1001,70 @@ void add_nvfp4_gemm(std::vector<KernelCase>& cases, int rows, int n, int k, Scal
   cases.push_back(std::move(c));
 }
 
+void register_small_cases(std::vector<KernelCase>& cases, bool pdl) {
+  const MoePreset& k2 = *find_preset("k2-tp8");
+  const MoePreset& ep = *find_preset("k2-ep4");
+  const MoePreset& v3 = *find_preset("v3-tp8");
+  const MoePreset& kimi = *find_preset("kimi-linear-tp2");
+  for (const MoePreset* preset : {&k2, &v3, &kimi}) {
+    for (const int tokens : {1, 8, 64}) add_router(cases, pdl, *preset, tokens);
+  }
+  for (const int tokens : {1, 8, 1024}) {
+    for (const MoePreset* preset : {&k2, &v3}) {
+      for (const int splits : {1, 14}) {
+        if (tokens > 8 && splits > 1) continue;
+        TopkArgs a;
+        a.splits = splits;
+        a.tokens = tokens;
+        a.experts = preset->experts;
+        a.top_k = preset->top_k;
+        a.num_groups = preset->num_groups;
+        a.top_groups = preset->top_groups;
+        a.scaling = preset->scaling;
+        add_topk(cases, pdl, "moe_topk_sigmoid",
+                 shape_of(*preset, tokens) + (splits > 1 ? " splits=" + std::to_string(splits) : ""), a,
+                 true);
+      }
+    }
+    TopkArgs softmax;
+    softmax.tokens = tokens;
+    softmax.experts = 128;
+    softmax.top_k = 8;
+    softmax.score = ScoreFunction::kSoftmax;
+    add_topk(cases, pdl, "moe_topk_softmax", "128 experts top-8 batch=" + std::to_string(tokens), softmax,
+             false);
+  }
+  for (const int block_m : {8, 64}) {
+    for (const int tokens : {1, 8, 256, 1024}) {
+      add_align(cases, pdl, k2, tokens, block_m);
+      add_align(cases, pdl, ep, tokens, block_m);
+    }
+  }
+  for (const int tokens : {1, 8}) {
+    add_permute(cases, pdl, k2, tokens, 8);
+    add_permute(cases, pdl, ep, tokens, 16);
+    for (const int splits : {1, 4}) {
+      add_silu(cases, pdl, k2, tokens, splits, false);
+      add_silu(cases, pdl, k2, tokens, splits, true);
+      add_finalize(cases, pdl, k2, tokens, splits);
+    }
+    add_silu(cases, pdl, kimi, tokens, 1, false);
+    add_finalize(cases, pdl, ep, tokens, 1);
+    add_finalize(cases, pdl, kimi, tokens, 1);
+    add_quantize_fp8(cases, pdl, k2, tokens);
+    add_quantize_nvfp4(cases, pdl, "tiled, padding left", tokens, 7168, ScaleLayout::kTiled, false);
+    add_quantize_nvfp4(cases, pdl, "tiled, padding zeroed", tokens, 7168, ScaleLayout::kTiled, true);
+    add_quantize_nvfp4(cases, pdl, "row-major", tokens, 7168, ScaleLayout::kRowMajor, false);
+    add_nvfp4_gemm(cases, pdl, tokens, 7168, 2048, ScaleLayout::kTiled, false);
+    add_nvfp4_gemm(cases, pdl, tokens, 7168, 2048, ScaleLayout::kRowMajor, false);
+    add_nvfp4_gemm(cases, pdl, tokens, 7168, 2048, ScaleLayout::kTiled, true);
+  }
+  add_zero_fill(cases, pdl, scale_bytes(ScaleLayout::kTiled, 8, 7168));
+  add_zero_fill(cases, pdl, 1003);
+  add_cast(cases, pdl, 384);
+  add_cast(cases, pdl, 7168);
+}
+
 }  // namespace
 
 void add_layer_cases(std::vector<KernelCase>& cases);
@@ -1010,66 +1094,7 @@ void register_moe_cases(std::vector<KernelCase>& cases) {
   }
   add_layer_cases(cases);
 
-  const MoePreset& k2 = *find_preset("k2-tp8");
-  const MoePreset& ep = *find_preset("k2-ep4");
-  const MoePreset& v3 = *find_preset("v3-tp8");
-  const MoePreset& kimi = *find_preset("kimi-linear-tp2");
-  for (const MoePreset* preset : {&k2, &v3, &kimi}) {
-    for (const int tokens : {1, 8, 64}) add_router(cases, *preset, tokens);
-  }
-  for (const int tokens : {1, 8, 1024}) {
-    for (const MoePreset* preset : {&k2, &v3}) {
-      for (const int splits : {1, 14}) {
-        if (tokens > 8 && splits > 1) continue;
-        TopkArgs a;
-        a.splits = splits;
-        a.tokens = tokens;
-        a.experts = preset->experts;
-        a.top_k = preset->top_k;
-        a.num_groups = preset->num_groups;
-        a.top_groups = preset->top_groups;
-        a.scaling = preset->scaling;
-        add_topk(cases, "moe_topk_sigmoid",
-                 shape_of(*preset, tokens) + (splits > 1 ? " splits=" + std::to_string(splits) : ""), a,
-                 true);
-      }
-    }
-    TopkArgs softmax;
-    softmax.tokens = tokens;
-    softmax.experts = 128;
-    softmax.top_k = 8;
-    softmax.score = ScoreFunction::kSoftmax;
-    add_topk(cases, "moe_topk_softmax", "128 experts top-8 batch=" + std::to_string(tokens), softmax, false);
-  }
-  for (const int block_m : {8, 64}) {
-    for (const int tokens : {1, 8, 256, 1024}) {
-      add_align(cases, k2, tokens, block_m);
-      add_align(cases, ep, tokens, block_m);
-    }
-  }
-  for (const int tokens : {1, 8}) {
-    add_permute(cases, k2, tokens, 8);
-    add_permute(cases, ep, tokens, 16);
-    for (const int splits : {1, 4}) {
-      add_silu(cases, k2, tokens, splits, false);
-      add_silu(cases, k2, tokens, splits, true);
-      add_finalize(cases, k2, tokens, splits);
-    }
-    add_silu(cases, kimi, tokens, 1, false);
-    add_finalize(cases, ep, tokens, 1);
-    add_finalize(cases, kimi, tokens, 1);
-    add_quantize_fp8(cases, k2, tokens);
-    add_quantize_nvfp4(cases, "tiled, padding left", tokens, 7168, ScaleLayout::kTiled, false);
-    add_quantize_nvfp4(cases, "tiled, padding zeroed", tokens, 7168, ScaleLayout::kTiled, true);
-    add_quantize_nvfp4(cases, "row-major", tokens, 7168, ScaleLayout::kRowMajor, false);
-    add_nvfp4_gemm(cases, tokens, 7168, 2048, ScaleLayout::kTiled, false);
-    add_nvfp4_gemm(cases, tokens, 7168, 2048, ScaleLayout::kRowMajor, false);
-    add_nvfp4_gemm(cases, tokens, 7168, 2048, ScaleLayout::kTiled, true);
-  }
-  add_zero_fill(cases, scale_bytes(ScaleLayout::kTiled, 8, 7168));
-  add_zero_fill(cases, 1003);
-  add_cast(cases, 384);
-  add_cast(cases, 7168);
+  for (const bool pdl : {false, true}) register_small_cases(cases, pdl);
 }
 
 }  // namespace cglint::kernels

@@ -252,6 +252,7 @@ class Layer {
     router.num_pairs = tokens_;
     router.n = preset_.experts;
     router.k = preset_.hidden;
+    router.routing_is_settled = ctx.pdl;  // no lists
     then([&] { return launch_moe_gemm(ctx, WeightType::kBf16, router_config, router); });
     then([&] { return launch_moe_topk(ctx, topk_arguments()); });
 
@@ -314,7 +315,7 @@ class Layer {
     gemm.row_divisor = 1;
     gemm.n = preset_.hidden;
     gemm.k = preset_.intermediate;
-    gemm.routing_is_settled = true;
+    gemm.routing_is_settled = ctx.pdl;
     then([&] { return launch_moe_gemm(ctx, type_, w2_config_, gemm); });
 
     FinalizeArgs finalize;

@@ -49,7 +49,9 @@ struct MoeGemmArgs {
 
   // Start loading weights before pdl_wait(), while the previous kernel still runs. Only legal if the block
   // lists are older than the previous kernel: written by a kernel that the previous one (or one before it)
-  // has itself waited for. True of W2 in align, W13, SiLU, W2; never of W13 directly after align.
+  // has itself waited for. True of W2 in align, W13, SiLU, W2 and without lists; never of W13 directly after
+  // align. Set it for programmatic launches alone: the wait lets the loads before it finish, which costs a
+  // plain launch time.
   bool routing_is_settled = false;
 };
 
