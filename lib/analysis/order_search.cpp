@@ -1,0 +1,422 @@
+#include "analysis/order_search.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <queue>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace cglint::analysis {
+namespace {
+
+using Order = std::vector<std::uint32_t>;  // Order[i]: the node created as the i-th
+
+// How an order is judged: fewer streams first, then fewer programmatic edges lost, then less moved.
+struct Value {
+  std::uint32_t streams = 0;
+  std::uint32_t lost_edges = 0;
+  friend auto operator<=>(const Value&, const Value&) = default;
+};
+
+// A place where a tail is left without an heir because another tail was created before it.
+struct Loss {
+  std::uint32_t loser = kNoNode;   // the tail without heir
+  std::uint32_t winner = kNoNode;  // the earliest created tail that shares the join with it
+  std::uint32_t join = kNoNode;
+};
+
+using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+class Search {
+ public:
+  explicit Search(const OrderSearchInput& input) : input_(input), n_(input.graph.node_count()) {}
+
+  OrderSearchResult run() {
+    OrderSearchResult result;
+    Order base;
+    if (!build_lists() || !creation_or_topological_order(base)) return result;
+    Order given(n_);
+    std::iota(given.begin(), given.end(), 0U);
+    const StreamPrediction before = predict(given);
+    result.streams_before = result.streams_after = before.count;
+    result.order = given;
+    adjacent_before_ = adjacent_programmatic(given, before);
+    if (before.count <= input_.needed_streams) {
+      result.verdict = OrderSearchResult::Verdict::not_needed;
+      result.evaluations = evaluations_;
+      return result;
+    }
+    improve(base);
+    drop_what_is_not_needed(base);
+    result.verdict = OrderSearchResult::Verdict::no_order_helps;
+    Order best = apply(base, accepted_);
+    const StreamPrediction after = predict(best);
+    const StreamPrediction* last = &before;
+    if (after.count < before.count) {
+      result.verdict = OrderSearchResult::Verdict::improved;
+      result.streams_after = after.count;
+      describe_moves(given, best, result);
+      compare_programmatic(best, after, result);
+      result.order = std::move(best);
+      last = &after;
+    }
+    if (last->count > input_.needed_streams) find_fresh_heads(result.order, *last, result);
+    result.evaluations = evaluations_;
+    return result;
+  }
+
+ private:
+  // --- the graph ---
+
+  bool build_lists() {
+    children_.resize(n_);
+    parents_.resize(n_);
+    for (const StreamEdge& edge : input_.graph.edges) {
+      if (edge.from >= n_ || edge.to >= n_) return false;
+      children_[edge.from].push_back(edge.to);
+      parents_[edge.to].push_back(edge.from);
+    }
+    for (auto* lists : {&children_, &parents_}) {
+      for (std::vector<std::uint32_t>& list : *lists) {
+        std::sort(list.begin(), list.end());
+        list.erase(std::unique(list.begin(), list.end()), list.end());
+      }
+    }
+    return true;
+  }
+
+  // Creation order, or the nearest order to it in which parents come first. False if there is none.
+  bool creation_or_topological_order(Order& order) const {
+    std::vector<std::size_t> open(n_);
+    std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
+    for (std::uint32_t v = 0; v < n_; ++v) {
+      open[v] = parents_[v].size();
+      if (open[v] == 0) ready.push(v);
+    }
+    while (!ready.empty()) {
+      const std::uint32_t v = ready.top();
+      ready.pop();
+      order.push_back(v);
+      for (const std::uint32_t child : children_[v]) {
+        if (--open[child] == 0) ready.push(child);
+      }
+    }
+    return order.size() == n_;
+  }
+
+  // --- judging an order ---
+
+  static std::vector<std::uint32_t> positions(const Order& order) {
+    std::vector<std::uint32_t> position(order.size());
+    for (std::uint32_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+    return position;
+  }
+
+  // The prediction for the graph re-recorded in `order`, in terms of the given creation indices.
+  StreamPrediction predict(const Order& order) {
+    ++evaluations_;
+    const std::vector<std::uint32_t> position = positions(order);
+    kinds_.resize(n_);
+    edges_.assign(input_.graph.edges.begin(), input_.graph.edges.end());
+    for (std::uint32_t i = 0; i < n_; ++i) kinds_[i] = input_.graph.kinds[order[i]];
+    for (StreamEdge& edge : edges_) {
+      edge.from = position[edge.from];
+      edge.to = position[edge.to];
+    }
+    StreamPrediction renamed = predict_streams({kinds_, edges_}), out = renamed;
+    const auto given = [&](std::uint32_t node) { return node == kNoNode ? kNoNode : order[node]; };
+    for (std::uint32_t i = 0; i < renamed.nodes.size(); ++i) {
+      StreamNode node = renamed.nodes[i];
+      node.by = given(node.by);
+      node.heir = given(node.heir);
+      out.nodes[order[i]] = node;
+    }
+    for (StreamLife& life : out.streams) {
+      life.first = given(life.first);
+      life.tail = given(life.tail);
+      life.opened_by = given(life.opened_by);
+    }
+    return out;
+  }
+
+  // Per programmatic edge: does its consumer directly follow its producer on one stream?
+  std::vector<bool> adjacent_programmatic(const Order& order, const StreamPrediction& prediction) const {
+    std::vector<bool> adjacent(input_.graph.edges.size(), false);
+    std::vector<std::uint32_t> last(prediction.streams.size(), kNoNode), before(n_, kNoNode);
+    for (const std::uint32_t v : order) {
+      const std::int32_t stream = prediction.nodes[v].stream;
+      if (stream < 0) continue;
+      before[v] = std::exchange(last[static_cast<std::size_t>(stream)], v);
+    }
+    for (std::size_t i = 0; i < adjacent.size(); ++i) {
+      const StreamEdge& edge = input_.graph.edges[i];
+      adjacent[i] = edge.type == StreamEdgeType::programmatic && before[edge.to] == edge.from;
+    }
+    return adjacent;
+  }
+
+  Value value(const Order& order, const StreamPrediction& prediction) const {
+    Value result{prediction.count, 0};
+    const std::vector<bool> adjacent = adjacent_programmatic(order, prediction);
+    for (std::size_t i = 0; i < adjacent.size(); ++i)
+      result.lost_edges += adjacent_before_[i] && !adjacent[i];
+    return result;
+  }
+
+  // --- losses and their cure ---
+
+  std::vector<Loss> find_losses(const Order& order, const StreamPrediction& prediction) const {
+    const std::vector<std::uint32_t> position = positions(order);
+    std::vector<Loss> losses;
+    for (const std::uint32_t v : order) {
+      if (prediction.nodes[v].fate != StreamFate::dies) continue;
+      // The join that v could have had: a child that another parent was given, created before v. Prefer the
+      // earliest one.
+      Loss loss;
+      for (const std::uint32_t child : children_[v]) {
+        const StreamNode& node = prediction.nodes[child];
+        if (node.origin != StreamOrigin::handed_on && node.origin != StreamOrigin::opened_at_fork) continue;
+        if (node.by == kNoNode || node.by == v || position[node.by] > position[v]) continue;
+        if (loss.join != kNoNode && position[child] > position[loss.join]) continue;
+        loss = {v, kNoNode, child};
+      }
+      if (loss.join == kNoNode) continue;
+      for (const std::uint32_t parent : parents_[loss.join]) {
+        if (position[parent] >= position[v]) continue;
+        if (loss.winner == kNoNode || position[parent] < position[loss.winner]) loss.winner = parent;
+      }
+      losses.push_back(loss);
+    }
+    return losses;
+  }
+
+  // The first position of the block that ends with the node at `end`: a run of creation order on one capture
+  // stream; where streams are unknown, a chain in which each node follows the one before it and only it, from
+  // a fork on.
+  std::uint32_t block_begin(const Order& order, std::uint32_t end) const {
+    std::uint32_t begin = end;
+    const bool known = !input_.capture_stream.empty() && input_.capture_stream[order[end]] >= 0;
+    while (begin > 0) {
+      const std::uint32_t v = order[begin], previous = order[begin - 1];
+      if (!std::binary_search(children_[previous].begin(), children_[previous].end(), v)) break;
+      if (known ? input_.capture_stream[previous] != input_.capture_stream[v]
+                : children_[previous].size() > 1)
+        break;
+      --begin;
+    }
+    return begin;
+  }
+
+  // Creates the loser first: everything between the winner (or the start of its block) and the loser that the
+  // loser does not depend on moves behind the loser. Keeps dependencies: what moves is not an ancestor of
+  // what it moves across.
+  void mend(Order& order, const Loss& loss, bool whole_block) const {
+    const std::vector<std::uint32_t> position = positions(order);
+    const std::uint32_t end = position[loss.loser], winner = position[loss.winner];
+    if (winner >= end) return;  // mended by an earlier move
+    const std::uint32_t begin = whole_block ? block_begin(order, winner) : winner;
+    std::vector<bool> needed(end - begin + 1, false);  // ancestors of the loser within the range, and itself
+    needed[end - begin] = true;
+    for (std::uint32_t i = end;; --i) {
+      if (needed[i - begin]) {
+        for (const std::uint32_t parent : parents_[order[i]]) {
+          if (position[parent] >= begin) needed[position[parent] - begin] = true;
+        }
+      }
+      if (i == begin) break;
+    }
+    if (needed[winner - begin]) return;  // the loser depends on the winner: nothing to gain
+    Order first, second;
+    for (std::uint32_t i = begin; i <= end; ++i) (needed[i - begin] ? first : second).push_back(order[i]);
+    std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), order.begin() + begin));
+  }
+
+  // Losses that look alike: same labels, same distances.
+  Key key(const Order& order, const std::vector<std::uint32_t>& position, const Loss& loss) const {
+    const auto label = [&](std::uint32_t node) {
+      return input_.label.empty() ? static_cast<std::uint32_t>(input_.graph.kinds[node]) : input_.label[node];
+    };
+    const std::uint32_t winner = position[loss.winner];
+    return {label(loss.loser), label(loss.winner), label(loss.join), position[loss.loser] - winner,
+            winner - block_begin(order, winner)};
+  }
+
+  // --- the search ---
+
+  struct Step {
+    std::vector<Loss> losses;
+    bool whole_block = true;
+  };
+
+  Order apply(const Order& base, const std::vector<Step>& steps) const {
+    Order order = base;
+    for (const Step& step : steps) {
+      for (const Loss& loss : step.losses) mend(order, loss, step.whole_block);
+    }
+    return order;
+  }
+
+  [[nodiscard]] bool spent() const { return evaluations_ >= input_.max_evaluations; }
+
+  void improve(const Order& base) {
+    constexpr int kMaxRounds = 24;
+    constexpr int kMaxFlatRounds = 2;
+    constexpr std::size_t kMaxGroups = 12;
+    Order current = base;
+    StreamPrediction prediction = predict(current);
+    Value best = value(current, prediction);
+    int flat_rounds = 0;
+    std::size_t kept = 0;  // steps that are known to pay
+    for (int round = 0; round < kMaxRounds && best.streams > input_.needed_streams && !spent(); ++round) {
+      const std::vector<std::uint32_t> position = positions(current);
+      std::map<Key, std::vector<Loss>> groups;
+      for (const Loss& loss : find_losses(current, prediction))
+        groups[key(current, position, loss)].push_back(loss);
+      std::vector<std::vector<Loss>> large_first;
+      for (auto& [unused, losses] : groups) large_first.push_back(std::move(losses));
+      std::stable_sort(large_first.begin(), large_first.end(),
+                       [](const auto& a, const auto& b) { return a.size() > b.size(); });
+      std::vector<Loss> all;
+      for (const std::vector<Loss>& losses : large_first) all.insert(all.end(), losses.begin(), losses.end());
+      if (all.empty()) break;
+      std::sort(all.begin(), all.end(),
+                [&](const Loss& a, const Loss& b) { return position[a.loser] < position[b.loser]; });
+
+      std::vector<Step> candidates;
+      if (large_first.size() > kMaxGroups) large_first.resize(kMaxGroups);
+      for (const bool whole_block : {true, false}) {
+        for (const std::vector<Loss>& losses : large_first) candidates.push_back({losses, whole_block});
+        if (groups.size() > 1) candidates.push_back({all, whole_block});
+      }
+      std::optional<Value> best_here;
+      std::size_t chosen = 0;
+      Order chosen_order;
+      StreamPrediction chosen_prediction;
+      for (std::size_t i = 0; i < candidates.size() && !spent(); ++i) {
+        Order order = apply(current, {candidates[i]});
+        if (order == current) continue;
+        StreamPrediction there = predict(order);
+        const Value worth = value(order, there);
+        if (best_here.has_value() && !(worth < *best_here)) continue;
+        best_here = worth;
+        chosen = i;
+        chosen_order = std::move(order);
+        chosen_prediction = std::move(there);
+      }
+      if (!best_here.has_value() || best_here->streams > best.streams) break;
+      flat_rounds = best_here->streams < best.streams ? 0 : flat_rounds + 1;
+      if (flat_rounds > kMaxFlatRounds) break;
+      accepted_.push_back(candidates[chosen]);
+      current = std::move(chosen_order);
+      prediction = std::move(chosen_prediction);
+      if (flat_rounds == 0) kept = accepted_.size();
+      best = *best_here;
+    }
+    accepted_.resize(kept);
+  }
+
+  // Fewest moves: a step, or the part of it that moves nothing any more, goes if the result is as good
+  // without it.
+  void drop_what_is_not_needed(const Order& base) {
+    if (accepted_.size() < 2) return;
+    Order order = apply(base, accepted_);
+    Value best = value(order, predict(order));
+    for (std::size_t i = accepted_.size(); i-- > 0 && !spent();) {
+      std::vector<Step> fewer = accepted_;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+      order = apply(base, fewer);
+      const Value worth = value(order, predict(order));
+      if (worth <= best) {
+        accepted_ = std::move(fewer);
+        best = worth;
+      }
+    }
+  }
+
+  // --- the answer ---
+
+  // Which blocks moved, from the two orders alone, so that steps that undo or extend each other are told as
+  // one.
+  void describe_moves(const Order& given, const Order& best, OrderSearchResult& result) const {
+    const std::vector<std::uint32_t> old_position = positions(given), new_position = positions(best);
+    // Losers and winners of the steps taken, by winner: they name the moves.
+    std::vector<const Loss*> losses;
+    for (const Step& step : accepted_) {
+      for (const Loss& loss : step.losses) losses.push_back(&loss);
+    }
+    std::map<Key, OrderPattern> patterns;
+    std::vector<bool> told(n_, false);
+    std::stable_sort(losses.begin(), losses.end(), [&](const Loss* a, const Loss* b) {
+      return old_position[a->loser] < old_position[b->loser];
+    });
+    for (const Loss* loss : losses) {
+      if (new_position[loss->winner] < new_position[loss->loser] || told[loss->winner]) continue;
+      OrderMove move;
+      move.after = loss->loser;
+      move.before = loss->join;
+      move.winner = loss->winner;
+      // The run around the winner of nodes that were created before the loser and now follow it.
+      const auto has_moved = [&](std::uint32_t i) {
+        return old_position[best[i]] < old_position[loss->loser] && !told[best[i]];
+      };
+      std::uint32_t begin = new_position[loss->winner], end = begin + 1;
+      while (begin > new_position[loss->loser] + 1 && has_moved(begin - 1)) --begin;
+      while (end < new_position[loss->join] && has_moved(end)) ++end;
+      move.nodes.assign(best.begin() + begin, best.begin() + end);
+      std::sort(move.nodes.begin(), move.nodes.end());
+      for (const std::uint32_t v : move.nodes) told[v] = true;
+      for (std::uint32_t v = move.nodes.front(); v <= loss->loser; ++v) {
+        if (!std::binary_search(move.nodes.begin(), move.nodes.end(), v) &&
+            new_position[v] < new_position[move.nodes.front()]) {
+          move.crossed.push_back(v);
+        }
+      }
+      patterns[key(given, old_position, *loss)].moves.push_back(std::move(move));
+    }
+    for (auto& [unused, pattern] : patterns) result.patterns.push_back(std::move(pattern));
+    std::stable_sort(result.patterns.begin(), result.patterns.end(),
+                     [](const auto& a, const auto& b) { return a.moves.size() > b.moves.size(); });
+  }
+
+  void compare_programmatic(const Order& best, const StreamPrediction& after,
+                            OrderSearchResult& result) const {
+    const std::vector<bool> adjacent = adjacent_programmatic(best, after);
+    for (std::uint32_t i = 0; i < adjacent.size(); ++i) {
+      if (adjacent_before_[i] && !adjacent[i]) result.programmatic_lost.push_back(i);
+      if (!adjacent_before_[i] && adjacent[i]) result.programmatic_gained.push_back(i);
+    }
+  }
+
+  // A branch head that had to open a stream, although streams had ended before it that were free by then.
+  void find_fresh_heads(const Order& order, const StreamPrediction& prediction,
+                        OrderSearchResult& result) const {
+    bool ended_before = false;
+    for (const std::uint32_t v : order) {
+      const StreamNode& node = prediction.nodes[v];
+      const bool opens =
+          node.origin == StreamOrigin::opened_at_fork || node.origin == StreamOrigin::opened_late;
+      if (opens && ended_before && parents_[v].size() == 1) result.fresh_heads.push_back(v);
+      ended_before = ended_before || node.fate == StreamFate::returns || node.fate == StreamFate::dies;
+    }
+  }
+
+  const OrderSearchInput& input_;
+  const std::size_t n_;
+  std::vector<std::vector<std::uint32_t>> children_, parents_;
+  std::vector<StreamNodeKind> kinds_;
+  std::vector<StreamEdge> edges_;
+  std::vector<bool> adjacent_before_;
+  std::vector<Step> accepted_;
+  std::uint32_t evaluations_ = 0;
+};
+
+}  // namespace
+
+OrderSearchResult search_order(const OrderSearchInput& input) {
+  return Search(input).run();
+}
+
+}  // namespace cglint::analysis

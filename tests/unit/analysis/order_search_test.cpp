@@ -1,0 +1,259 @@
+#include "analysis/order_search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "unit/analysis/stream_capture.h"
+
+namespace cglint::analysis {
+namespace {
+
+using test_support::CaptureSketch;
+using Verdict = OrderSearchResult::Verdict;
+
+// The graph re-recorded in `order`: what a user would get who follows the advice.
+std::uint32_t recorded_streams(const CaptureSketch& sketch, const std::vector<std::uint32_t>& order) {
+  std::vector<std::uint32_t> position(order.size());
+  std::vector<StreamNodeKind> kinds;
+  for (std::uint32_t i = 0; i < order.size(); ++i) {
+    position[order[i]] = i;
+    kinds.push_back(sketch.kinds[order[i]]);
+  }
+  std::vector<StreamEdge> edges;
+  for (const StreamEdge& edge : sketch.edges)
+    edges.push_back({position[edge.from], position[edge.to], edge.type});
+  return predict_stream_count({kinds, edges});
+}
+
+// Searches, and checks what must hold of any answer.
+OrderSearchResult search(const CaptureSketch& sketch, std::uint32_t needed, bool with_streams = true) {
+  OrderSearchInput input;
+  input.graph = sketch.graph();
+  if (with_streams) input.capture_stream = sketch.capture_stream;
+  input.needed_streams = needed;
+  OrderSearchResult result = search_order(input);
+  EXPECT_EQ(result.streams_before, predict_stream_count(sketch.graph()));
+  EXPECT_EQ(result.order.size(), sketch.kinds.size());
+  std::vector<std::uint32_t> position(result.order.size(), kNoNode);
+  for (std::uint32_t i = 0; i < result.order.size(); ++i) position[result.order[i]] = i;
+  EXPECT_EQ(std::count(position.begin(), position.end(), kNoNode), 0) << "not a permutation";
+  if (result.verdict == Verdict::improved) {
+    for (const StreamEdge& edge : sketch.edges)
+      EXPECT_LT(position[edge.from], position[edge.to]) << "a dependency is broken";
+    EXPECT_EQ(recorded_streams(sketch, result.order), result.streams_after);
+    EXPECT_LT(result.streams_after, result.streams_before);
+    EXPECT_FALSE(result.patterns.empty());
+    for (const OrderPattern& pattern : result.patterns) {
+      for (const OrderMove& move : pattern.moves) {
+        EXPECT_FALSE(move.nodes.empty());
+        EXPECT_TRUE(std::find(move.nodes.begin(), move.nodes.end(), move.winner) != move.nodes.end());
+        for (const std::uint32_t node : move.nodes) {
+          EXPECT_GT(position[node], position[move.after]);
+          EXPECT_LT(position[node], position[move.before]);
+          for (const std::uint32_t crossed : move.crossed) EXPECT_LT(position[crossed], position[node]);
+        }
+      }
+    }
+  } else {
+    EXPECT_EQ(result.streams_after, result.streams_before);
+    EXPECT_TRUE(result.patterns.empty());
+  }
+  return result;
+}
+
+struct Layers {
+  std::uint32_t count = 61, main = 3, side = 2;
+  bool side_first = true;
+  bool persistent = true;              // one side stream for all layers; else a fresh one per layer
+  std::uint32_t side_first_every = 1;  // only in each n-th layer
+};
+
+CaptureSketch two_branches(const Layers& layers) {
+  CaptureSketch sketch;
+  sketch.launch(0);
+  for (std::uint32_t layer = 0; layer < layers.count; ++layer) {
+    const std::size_t side = layers.persistent ? 1 : 1 + layer;
+    sketch.wait(side, 0);
+    if (layers.side_first && layer % layers.side_first_every == 0) {
+      sketch.launch(side, layers.side);
+      sketch.launch(0, layers.main);
+    } else {
+      sketch.launch(0, layers.main);
+      sketch.launch(side, layers.side);
+    }
+    sketch.wait(0, side);
+    sketch.launch(0);
+  }
+  return sketch;
+}
+
+TEST(OrderSearch, LeavesAGoodOrderAlone) {
+  const OrderSearchResult result = search(two_branches({.side_first = false}), 2);
+  EXPECT_EQ(result.verdict, Verdict::not_needed);
+  EXPECT_EQ(result.streams_before, 2U);
+  EXPECT_EQ(result.evaluations, 1U);
+}
+
+TEST(OrderSearch, RecordsTheSideBlockAfterTheMainTail) {
+  for (const bool with_streams : {true, false}) {
+    const OrderSearchResult result = search(two_branches({}), 2, with_streams);
+    EXPECT_EQ(result.verdict, Verdict::improved);
+    EXPECT_EQ(result.streams_before, 62U);
+    EXPECT_EQ(result.streams_after, 2U);
+    ASSERT_EQ(result.patterns.size(), 1U) << "one cause, told once";
+    // The last join is the end of the graph and returns to the launch stream by itself.
+    ASSERT_EQ(result.patterns[0].moves.size(), 60U);
+    const OrderMove& first = result.patterns[0].moves[0];  // fork 0, side 1-2, main 3-5, join 6
+    EXPECT_EQ(first.nodes, (std::vector<std::uint32_t>{1, 2}));
+    EXPECT_EQ(first.crossed, (std::vector<std::uint32_t>{3, 4, 5}));
+    EXPECT_EQ(first.after, 5U);
+    EXPECT_EQ(first.before, 6U);
+    EXPECT_EQ(first.winner, 2U);
+  }
+}
+
+TEST(OrderSearch, DoesNotTakeTheLongerBranchForTheMainOne) {
+  const OrderSearchResult result = search(two_branches({.main = 1, .side = 9}), 2);
+  EXPECT_EQ(result.streams_after, 2U);
+  ASSERT_EQ(result.patterns.size(), 1U);
+  EXPECT_EQ(result.patterns[0].moves[0].nodes.size(), 9U);
+}
+
+TEST(OrderSearch, MovesOnlyWhereItIsNeeded) {
+  const OrderSearchResult result = search(two_branches({.side_first_every = 3}), 2);
+  EXPECT_EQ(result.streams_before, 22U);
+  EXPECT_EQ(result.streams_after, 2U);
+  ASSERT_EQ(result.patterns.size(), 1U);
+  EXPECT_EQ(result.patterns[0].moves.size(), 20U)
+      << "20 of the 21 layers; the last of them but one needs it too";
+}
+
+TEST(OrderSearch, SaysThatNoOrderMendsFreshSideStreams) {
+  const OrderSearchResult result = search(two_branches({.persistent = false}), 2);
+  EXPECT_EQ(result.verdict, Verdict::no_order_helps);
+  EXPECT_EQ(result.streams_before, 62U);
+  EXPECT_GE(result.fresh_heads.size(), 60U);
+  EXPECT_LE(result.fresh_heads.size(), 61U);
+}
+
+// Two side streams, in the orders M A B, A B M and A M B.
+TEST(OrderSearch, TwoSideStreams) {
+  for (int variant = 0; variant < 3; ++variant) {
+    CaptureSketch sketch;
+    sketch.launch(0);
+    for (int layer = 0; layer < 27; ++layer) {
+      sketch.wait(1, 0);
+      sketch.wait(2, 0);
+      if (variant == 0) sketch.launch(0, 2);
+      sketch.launch(1, 2);
+      if (variant == 2) sketch.launch(0, 2);
+      sketch.launch(2, 1);
+      if (variant == 1) sketch.launch(0, 2);
+      sketch.wait(0, 1);
+      sketch.wait(0, 2);
+      sketch.launch(0);
+    }
+    const OrderSearchResult result = search(sketch, 3);
+    EXPECT_EQ(result.streams_after, 3U) << variant;
+    EXPECT_EQ(result.verdict, variant == 0 ? Verdict::not_needed : Verdict::improved) << variant;
+  }
+}
+
+// Two fork/join regions per layer (attention on two streams, then experts beside the shared expert), each in
+// either order. All sides on one side stream, or a side stream for each role.
+TEST(OrderSearch, TwoRegionsPerLayerNeedFewEvaluations) {
+  for (const bool one_side_stream : {true, false}) {
+    for (int variant = 0; variant < 4; ++variant) {
+      CaptureSketch sketch;
+      sketch.launch(0);
+      for (int layer = 0; layer < 61; ++layer) {
+        const auto region = [&](std::size_t side, std::uint32_t side_kernels, std::uint32_t main_kernels,
+                                bool side_first) {
+          sketch.wait(side, 0);
+          if (side_first) sketch.launch(side, side_kernels);
+          sketch.launch(0, main_kernels);
+          if (!side_first) sketch.launch(side, side_kernels);
+          sketch.wait(0, side);
+          sketch.launch(0, 3);
+        };
+        region(1, 3, 4, (variant & 1) != 0);
+        region(one_side_stream ? 1 : 2, 4, 6, (variant & 2) != 0);
+      }
+      const std::uint32_t best = one_side_stream ? 2 : 3;
+      const OrderSearchResult result = search(sketch, best);
+      EXPECT_EQ(result.streams_after, best) << variant;
+      EXPECT_LE(result.evaluations, 20U) << variant;
+      if (variant == 3) {
+        EXPECT_GE(result.streams_before, 122U);
+        EXPECT_EQ(result.patterns.size(), 2U);
+      } else if (variant != 0) {
+        EXPECT_EQ(result.patterns.size(), 1U) << "only the region that is in the wrong order";
+      }
+    }
+  }
+}
+
+// A side block that the loser depends on, half way, can only move in part.
+TEST(OrderSearch, KeepsDependenciesBetweenTheBranches) {
+  CaptureSketch sketch;
+  sketch.launch(0);
+  for (int layer = 0; layer < 20; ++layer) {
+    sketch.wait(1, 0);
+    const std::uint32_t half = sketch.launch(1, 1);
+    sketch.launch(1, 2);
+    sketch.wait_node(0, half);
+    sketch.launch(0, 2);
+    sketch.wait(0, 1);
+    sketch.launch(0);
+  }
+  const OrderSearchResult result = search(sketch, 2);
+  EXPECT_EQ(result.verdict, Verdict::improved);
+  EXPECT_EQ(result.streams_after, 2U);
+}
+
+TEST(OrderSearch, CountsProgrammaticEdges) {
+  // Main kernels follow each other by programmatic edges; the side block does not touch them.
+  CaptureSketch sketch;
+  sketch.launch(0);
+  for (int layer = 0; layer < 10; ++layer) {
+    sketch.wait(1, 0);
+    sketch.launch(1, 2);
+    sketch.launch(0, 3, StreamEdgeType::programmatic);
+    sketch.wait(0, 1);
+    sketch.launch(0);
+  }
+  const OrderSearchResult result = search(sketch, 2);
+  EXPECT_EQ(result.streams_after, 2U);
+  EXPECT_TRUE(result.programmatic_lost.empty());
+}
+
+TEST(OrderSearch, RefusesACycle) {
+  const std::vector<StreamNodeKind> kinds(2, StreamNodeKind::kernel);
+  const std::vector<StreamEdge> edges{{0, 1}, {1, 0}};
+  OrderSearchInput input;
+  input.graph = {kinds, edges};
+  EXPECT_EQ(search_order(input).verdict, Verdict::invalid);
+}
+
+// Whatever the graph: the answer keeps the dependencies and is as good as it says.
+TEST(OrderSearch, AnswersForRandomGraphsHold) {
+  std::mt19937 random(5);
+  int improved = 0;
+  for (int round = 0; round < 400; ++round) {
+    CaptureSketch sketch;
+    const auto streams = static_cast<std::uint32_t>(2 + random() % 3);
+    for (int step = 0; step < 60; ++step) {
+      const auto stream = static_cast<std::uint32_t>(random() % streams);
+      if (random() % 3 == 0) sketch.wait(stream, random() % streams);
+      sketch.launch(stream);
+    }
+    improved += search(sketch, streams, round % 2 == 0).verdict == Verdict::improved;
+  }
+  EXPECT_GT(improved, 50);
+}
+
+}  // namespace
+}  // namespace cglint::analysis
