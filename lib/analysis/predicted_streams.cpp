@@ -32,6 +32,11 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
     add_note(result.note,
              fmt::format("{} nodes are not covered well by the stream model", stream_node_kind_name(kind)));
   }
+  if (prediction.branching_typed_edges) {
+    add_note(
+        result.note,
+        "nodes with several programmatic or launch-order edges are not covered well by the stream model");
+  }
   result.confidence = prediction.confidence;
   if (prediction.confidence == 0) return result;
   if (driver == 0) {
@@ -44,6 +49,10 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
     add_note(result.note,
              fmt::format("{} {} of unknown direction taken as copies on the device", columns.assumed_copies,
                          columns.assumed_copies == 1 ? "copy" : "copies"));
+  }
+  if (columns.assumed_memsets > 0) {
+    add_note(result.note, fmt::format("{} {} of unknown size taken as small", columns.assumed_memsets,
+                                      columns.assumed_memsets == 1 ? "memset" : "memsets"));
   }
   result.available = true;
   result.count = prediction.count;

@@ -28,8 +28,11 @@ StreamNodeKind stream_node_kind(const ir::Graph& graph, ir::NodeId node) {
       const bool with_host = copy != nullptr && (is_on_host(copy->src_kind) || is_on_host(copy->dst_kind));
       return with_host ? StreamNodeKind::memcpy_with_host : StreamNodeKind::memcpy_on_device;
     }
-    case ir::NodeKind::memset:
-      return StreamNodeKind::memset;
+    case ir::NodeKind::memset: {
+      const ir::MemsetNode* memset = graph.memset(node);
+      const bool small = memset == nullptr || (memset->height <= 1 && memset->bytes() <= kSmallMemsetBytes);
+      return small ? StreamNodeKind::memset : StreamNodeKind::memset_large;
+    }
     case ir::NodeKind::host:
       return StreamNodeKind::host;
     case ir::NodeKind::empty:
@@ -62,6 +65,9 @@ StreamGraphColumns stream_graph(const ir::Graph& graph) {
   for (const ir::NodeId node : graph.nodes()) {
     columns.kinds.push_back(stream_node_kind(graph, node));
     if (graph.kind[node] == ir::NodeKind::memcpy) columns.assumed_copies += has_unknown_side(graph, node);
+    const ir::MemsetNode* memset = graph.memset(node);
+    columns.assumed_memsets +=
+        graph.kind[node] == ir::NodeKind::memset && (memset == nullptr || memset->bytes() == 0);
   }
   columns.edges.reserve(graph.edge_count());
   for (const ir::EdgeId edge : graph.edges()) {

@@ -17,6 +17,7 @@ struct StreamGraphColumns {
   // Copies whose memory kinds the input does not give; taken as copies on the device, which is what
   // frameworks record.
   std::uint32_t assumed_copies = 0;
+  std::uint32_t assumed_memsets = 0;  // of unknown size, taken as small
   [[nodiscard]] StreamGraph view() const { return {kinds, edges}; }
 };
 

@@ -18,7 +18,8 @@ enum class StreamNodeKind : std::uint8_t {
   kernel,
   memcpy_on_device,  // both sides in device memory: the driver treats it as a kernel
   memcpy_with_host,  // one side in host memory
-  memset,
+  memset,            // one row of at most kSmallMemsetBytes
+  memset_large,      // more bytes or more rows: the driver treats it as a kernel
   host,
   event_record,
   event_wait,
@@ -30,12 +31,14 @@ enum class StreamNodeKind : std::uint8_t {
   conditional,
   other,  // never measured
 };
+inline constexpr std::uint64_t kSmallMemsetBytes = 4096;  // measured: 4,096 is small, 4,100 is not
 inline constexpr int kStreamNodeKindCount = static_cast<int>(StreamNodeKind::other) + 1;
 std::string_view stream_node_kind_name(StreamNodeKind kind);
 // Kinds that leave an activity record: these are what a stream count counts.
 constexpr bool has_activity_record(StreamNodeKind kind) {
   return kind == StreamNodeKind::kernel || kind == StreamNodeKind::memcpy_on_device ||
-         kind == StreamNodeKind::memcpy_with_host || kind == StreamNodeKind::memset;
+         kind == StreamNodeKind::memcpy_with_host || kind == StreamNodeKind::memset ||
+         kind == StreamNodeKind::memset_large;
 }
 
 enum class StreamEdgeType : std::uint8_t { full, programmatic, launch_order };
@@ -125,6 +128,8 @@ struct StreamPrediction {
   bool driver_tested = false;  // the driver given is one that the model was measured on
   // Weakest agreement of the node kinds present, 0..1; halved where the driver is untested.
   double confidence = 0;
+  // Some node has several programmatic or launch-order edges in or out: exact in three graphs of four only.
+  bool branching_typed_edges = false;
   std::vector<StreamNodeKind>
       weak_kinds;  // kinds present whose agreement is below 0.995, or that were never measured
 };

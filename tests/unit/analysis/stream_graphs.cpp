@@ -38,6 +38,9 @@ bool kind_of(char letter, StreamNodeKind& kind) {
     case 'C':
       kind = StreamNodeKind::memcpy_with_host;
       return true;
+    case 'N':
+      kind = StreamNodeKind::memset_large;
+      return true;
     case 'M':
       kind = StreamNodeKind::memset;
       return true;
