@@ -27,12 +27,20 @@ bool parse_ints(std::string_view text, std::vector<int>& values) {
   }
 }
 
-StreamNodeKind model_kind(NodeKind kind) {
+// Of the one row, as build_graph() makes it: node i moves 4 * (i + 1) bytes and what the line adds.
+uint64_t memset_bytes(const GraphSpec& spec, int index) {
+  return spec.extra_bytes + 4 * static_cast<uint64_t>(index + 1);
+}
+
+StreamNodeKind model_kind(const GraphSpec& spec, int index) {
+  const NodeKind kind = spec.kinds[static_cast<size_t>(index)];
   switch (kind) {
     case NodeKind::kKernel:
       return StreamNodeKind::kernel;
     case NodeKind::kMemset:
-      return StreamNodeKind::memset;
+      return spec.rows == 1 && memset_bytes(spec, index) <= cglint::analysis::kSmallMemsetBytes
+                 ? StreamNodeKind::memset
+                 : StreamNodeKind::memset_large;
     case NodeKind::kMemcpyDtoD:
       return StreamNodeKind::memcpy_on_device;
     case NodeKind::kMemcpyHtoD:
@@ -102,9 +110,10 @@ std::string parse_reference(std::string_view text, std::vector<ReferenceGraph>& 
 std::vector<int> predict(const GraphSpec& spec, unsigned driver_major) {
   std::vector<StreamNodeKind> kinds;
   std::vector<StreamEdge> edges;
-  for (const NodeKind kind : spec.kinds) {
-    if (kind == NodeKind::kChild) return {};  // the model sees one graph without bodies
-    kinds.push_back(model_kind(kind));
+  for (int v = 0; v < spec.size(); ++v) {
+    if (spec.kinds[static_cast<size_t>(v)] == NodeKind::kChild)
+      return {};  // the model sees one graph without bodies
+    kinds.push_back(model_kind(spec, v));
   }
   for (const Edge& edge : spec.edges) {
     const StreamEdgeType type = edge.type == EdgeType::kDefault        ? StreamEdgeType::full
