@@ -4,8 +4,8 @@ import os
 
 import graph_lines as g
 
-# Which free belongs to which allocation is not recorded.
-graphs = [graph for graph in g.load_packed(10) if "F" not in graph[1].split()[1]]
+# Which free belongs to which allocation, and the bodies of child graphs, are not recorded.
+graphs = [graph for graph in g.load_packed(10) if not set("FG") & set(graph[1].split()[1])]
 if not graphs:
     g.result("skipped", "no recorded graphs in data/streams")
     raise SystemExit
