@@ -133,7 +133,7 @@ class Generator {
       nvtx_.push_back(r_.intern_nvtx(ranges));
       stacks_.push_back(stack());
     }
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < options_.allocations; ++i) {
       ir::Allocation a;
       a.base = wide();
       a.size_bytes = wide();
@@ -147,7 +147,7 @@ class Generator {
       a.pool = text();
       r_.allocations.push_back(a);
     }
-    for (int i = 0; i < 10; ++i)
+    for (int i = 0; i < options_.allocations / 2; ++i)
       r_.allocator_blocks.push_back(
           {wide(), wide(), any(ir::AllocatorBlock::State::free), text(), wide(), below(3), process()});
   }

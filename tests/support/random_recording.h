@@ -14,6 +14,7 @@ struct RandomRecordingOptions {
   int max_nodes = 40;
   bool hostile_names = true;  // control characters, quotes, NUL and all of Unicode in names
   bool sparse = true;         // some graphs lack some columns
+  int allocations = 20;       // and half as many allocator blocks
 };
 
 ir::Recording random_recording(std::uint64_t seed, const RandomRecordingOptions& options = {});
