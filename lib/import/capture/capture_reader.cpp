@@ -48,8 +48,8 @@ bool is(const char* raw, std::string_view word) {
   return std::memcmp(raw, word.data(), word.size()) == 0 && raw[word.size()] == '"';
 }
 
-// Up to 16 hexadecimal digits behind "0x", ended by a quote.
-bool parse_hex(const char* raw, std::uint64_t& out) {
+// Up to 16 hexadecimal digits behind "0x", ended by a quote: their length with the "0x", or 0.
+int hex_length(const char* raw, std::uint64_t& out) {
   static constexpr auto kDigit = [] {
     std::array<std::uint8_t, 256> table{};
     for (auto& entry : table) entry = 0xff;
@@ -60,7 +60,7 @@ bool parse_hex(const char* raw, std::uint64_t& out) {
     }
     return table;
   }();
-  if (raw[0] != '0' || raw[1] != 'x') return false;
+  if (raw[0] != '0' || raw[1] != 'x') return 0;
   std::uint64_t value = 0;
   int i = 2;
   for (; i < 18; ++i) {
@@ -69,8 +69,10 @@ bool parse_hex(const char* raw, std::uint64_t& out) {
     value = value << 4 | digit;
   }
   out = value;
-  return i > 2 && raw[i] == '"';
+  return i > 2 && raw[i] == '"' ? i : 0;
 }
+
+bool parse_hex(const char* raw, std::uint64_t& out) { return hex_length(raw, out) != 0; }
 
 // The text of a raw JSON string up to its closing quote, for messages.
 std::string_view raw_text(const char* raw) {
@@ -507,6 +509,17 @@ class Reader {
   bool read_defaults(value v);
   bool read_nodes(value v, ir::GraphBuilder& builder);
   bool read_node(value v, ir::GraphBuilder& builder);
+  // What any node may state, whatever its kind; valid where `present` says so.
+  struct NodeColumns {
+    std::uint32_t present = 0;
+    std::uint32_t stream = kNone, thread = 0, nvtx = kNone, stack = kNone, launch = kNone;
+    std::uint64_t id = 0, sequence = 0, context = 0, hash = 0;
+    std::int16_t device = -1;
+    bool enabled = true;
+  };
+  bool read_kernel_fast(const char* p, NodeColumns& node);
+  bool add_kernel_fast(ir::GraphBuilder& builder, const NodeColumns& node);
+  bool set_columns(ir::GraphBuilder& builder, NodeId added, const NodeColumns& node);
   bool read_edges(value v, ir::GraphBuilder& builder);
   bool read_sync_ops(value v, ir::Graph& graph);
   bool read_params(value v);
@@ -1563,7 +1576,171 @@ bool Reader::read_nodes(value v, ir::GraphBuilder& builder) {
   });
 }
 
+bool Reader::set_columns(ir::GraphBuilder& builder, NodeId added, const NodeColumns& node) {
+  const std::uint32_t present = node.present;
+  if ((present & kHasSequence) != 0) builder.set_sequence(added, node.sequence);
+  const std::uint32_t stream = (present & kHasStream) != 0 ? node.stream : defaults_.stream;
+  if (((present & kHasStream) != 0 || defaults_.has_stream) && stream != kNone) {
+    if (stream >= tables_.streams.size())
+      return wrong(fmt::format("stream {} of {}", stream, tables_.streams.size()));
+    builder.set_capture_stream(added, tables_.streams[stream]);
+  }
+  if ((present & kHasThread) != 0 || defaults_.has_thread)
+    builder.set_thread(added, (present & kHasThread) != 0 ? node.thread : defaults_.thread);
+  if ((present & kHasNvtx) != 0) {
+    if (node.nvtx >= tables_.nvtx.size()) return wrong(fmt::format("nvtx {} of {}", node.nvtx, tables_.nvtx.size()));
+    builder.set_nvtx(added, tables_.nvtx[node.nvtx]);
+  }
+  if ((present & kHasStack) != 0) {
+    if (node.stack >= tables_.stacks.size())
+      return wrong(fmt::format("stack {} of {}", node.stack, tables_.stacks.size()));
+    builder.set_stack(added, tables_.stacks[node.stack]);
+  }
+  if ((present & kHasDevice) != 0 || defaults_.has_device)
+    builder.set_device(added, (present & kHasDevice) != 0 ? node.device : defaults_.device);
+  if ((present & kHasContext) != 0 || defaults_.has_context)
+    builder.set_context(added, (present & kHasContext) != 0 ? node.context : defaults_.context);
+  if ((present & kHasEnabled) != 0) builder.set_enabled(added, node.enabled);
+  if ((present & kHasId) != 0) builder.set_source_id(added, node.id);
+  if ((present & kHasHash) != 0) builder.set_content_hash(added, node.hash);
+  return true;
+}
+
+// Nearly all nodes are kernels, written without blanks in the properties below. Reading these straight from the text
+// takes a third of the time that the general way takes. False, with nothing done, for anything else: read_node() then
+// reads and judges it. The text is followed by bytes that match nothing here, so this cannot run away.
+bool Reader::read_kernel_fast(const char* p, NodeColumns& node) {
+  const auto take = [&p](const auto& word) {
+    constexpr std::size_t kSize = sizeof(word) - 1;
+    if (std::memcmp(p, word, kSize) != 0) return false;
+    p += kSize;
+    return true;
+  };
+  const auto take_uint = [&p](std::uint64_t& out) {
+    std::uint64_t sum = 0;
+    int digits = 0;
+    for (; digits < 19; ++digits) {
+      const auto digit = static_cast<unsigned>(static_cast<unsigned char>(*p)) - '0';
+      if (digit > 9) break;
+      sum = sum * 10 + digit;
+      ++p;
+    }
+    out = sum;
+    return digits != 0 && static_cast<unsigned>(static_cast<unsigned char>(*p)) - '0' > 9;
+  };
+  const auto take_index = [&](std::uint32_t& out) {
+    std::uint64_t wide = 0;
+    if (!take_uint(wide) || wide >= kNone) return false;
+    out = static_cast<std::uint32_t>(wide);
+    return true;
+  };
+  const auto take_hex = [&p](std::uint64_t& out) {
+    const int size = *p == '"' ? hex_length(p + 1, out) : 0;
+    p += size + 2;
+    return size != 0;
+  };
+  node.present = kHasKind;
+  args_.clear();
+  arg_allocations_.clear();
+  if (!take("{\"kind\":\"kernel\"")) return false;
+  while (*p == ',') {
+    ++p;
+    if (*p++ != '"') return false;
+    std::uint64_t number = 0;
+    switch (*p) {
+      case 'a':
+        if (take("args\":[")) {
+          node.present |= kHasArgs;
+          do {
+            std::uint64_t word = 0;
+            if (!take_hex(word)) return false;
+            args_.push_back(word);
+          } while (*p++ == ',');
+          if (p[-1] != ']') return false;
+        } else if (take("arg_allocations\":[")) {
+          node.present |= kHasArgs;
+          do {
+            std::uint32_t index = kNone;
+            if (!take("-1") && !take_index(index)) return false;
+            arg_allocations_.push_back(index);
+          } while (*p++ == ',');
+          if (p[-1] != ']') return false;
+        } else {
+          return false;
+        }
+        break;
+      case 'c':
+        if (take("context\":")) {
+          node.present |= kHasContext;
+          if (!take_hex(node.context)) return false;
+        } else if (take("content_hash\":")) {
+          node.present |= kHasHash;
+          if (!take_hex(node.hash)) return false;
+        } else {
+          return false;
+        }
+        break;
+      case 'i':
+        if (!take("id\":") || !take_hex(node.id)) return false;
+        node.present |= kHasId;
+        break;
+      case 'l':
+        if (!take("launch\":") || !take_index(node.launch)) return false;
+        node.present |= kHasLaunch;
+        break;
+      case 'n':
+        if (!take("nvtx\":") || !take_index(node.nvtx)) return false;
+        node.present |= kHasNvtx;
+        break;
+      case 's':
+        if (take("sequence\":")) {
+          node.present |= kHasSequence;
+          if (!take_uint(node.sequence)) return false;
+        } else if (take("stack\":")) {
+          node.present |= kHasStack;
+          if (!take_index(node.stack)) return false;
+        } else if (take("stream\":")) {
+          node.present |= kHasStream;
+          if (!take_index(node.stream)) return false;
+        } else {
+          return false;
+        }
+        break;
+      case 't':
+        if (!take("thread\":") || !take_uint(number) || number > ~std::uint32_t{0}) return false;
+        node.thread = static_cast<std::uint32_t>(number);
+        node.present |= kHasThread;
+        break;
+      default: return false;
+    }
+  }
+  return *p == '}' && (node.present & kHasLaunch) != 0 && node.launch < tables_.launches.size() &&
+         args_.size() == tables_.launches[node.launch].word_count &&
+         (arg_allocations_.empty() || arg_allocations_.size() == args_.size());
+}
+
+bool Reader::add_kernel_fast(ir::GraphBuilder& builder, const NodeColumns& node) {
+  const Launch& launch = tables_.launches[node.launch];
+  const ir::StringId name =
+      launch.kernel.function.is_valid() ? recording_.functions[launch.kernel.function].name : ir::kEmptyString;
+  const NodeId added = builder.add_kernel(name, launch.kernel);
+  if (!args_.empty()) {
+    words_.assign(layout_.begin() + launch.first_word, layout_.begin() + launch.first_word + launch.word_count);
+    for (std::size_t i = 0; i < words_.size(); ++i) words_[i].value = args_[i];
+    for (std::size_t i = 0; i < arg_allocations_.size(); ++i) {
+      ir::ParamWord& word = words_[i];
+      resolve_allocation(arg_allocations_[i], word.allocation);
+      if (word.allocation.is_valid())
+        word.allocation_offset = word.value - recording_.allocations[word.allocation].base;
+    }
+    builder.add_params(added, words_);
+  }
+  return set_columns(builder, added, node);
+}
+
 bool Reader::read_node(value node, ir::GraphBuilder& builder) {
+  if (NodeColumns columns; read_kernel_fast(node.raw_json_token().data(), columns))
+    return add_kernel_fast(builder, columns);
   std::uint32_t present = 0;
   NodeKind kind = NodeKind::unknown;
   ir::StringId name = ir::kEmptyString;
@@ -1923,35 +2100,24 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
       break;
   }
 
-  if ((present & kHasSequence) != 0) builder.set_sequence(added, sequence);
-  if ((present & kHasStream) == 0 && defaults_.has_stream) {
-    stream = defaults_.stream;
-    present |= kHasStream;
-  }
-  if ((present & kHasStream) != 0 && stream != kNone) {
-    if (stream >= tables_.streams.size())
-      return wrong(fmt::format("stream {} of {}", stream, tables_.streams.size()));
-    builder.set_capture_stream(added, tables_.streams[stream]);
-  }
-  if ((present & kHasThread) != 0 || defaults_.has_thread)
-    builder.set_thread(added, (present & kHasThread) != 0 ? thread : defaults_.thread);
-  if ((present & kHasNvtx) != 0) {
-    if (nvtx >= tables_.nvtx.size()) return wrong(fmt::format("nvtx {} of {}", nvtx, tables_.nvtx.size()));
-    builder.set_nvtx(added, tables_.nvtx[nvtx]);
-  }
-  if ((present & kHasStack) != 0) {
-    if (stack >= tables_.stacks.size())
-      return wrong(fmt::format("stack {} of {}", stack, tables_.stacks.size()));
-    builder.set_stack(added, tables_.stacks[stack]);
-  }
-  if ((present & kHasDevice) != 0 || defaults_.has_device)
-    builder.set_device(added, (present & kHasDevice) != 0 ? device : defaults_.device);
-  if ((present & kHasContext) != 0 || defaults_.has_context)
-    builder.set_context(added, (present & kHasContext) != 0 ? context : defaults_.context);
-  if ((present & kHasEnabled) != 0) builder.set_enabled(added, enabled);
-  if ((present & kHasId) != 0) builder.set_source_id(added, id);
-  if ((present & kHasHash) != 0) builder.set_content_hash(added, hash);
-  return true;
+  return set_columns(builder, added,
+                     {present, stream, thread, nvtx, stack, launch_index, id, sequence, context, hash, device, enabled});
+}
+
+// "[12,13]"; false for any other form.
+bool read_plain_edge(const char* p, std::uint32_t& from, std::uint32_t& to) {
+  const auto number = [&p](std::uint32_t& out) {
+    std::uint64_t value = 0;
+    int digits = 0;
+    for (; digits < 10; ++digits, ++p) {
+      const auto digit = static_cast<unsigned>(static_cast<unsigned char>(*p)) - '0';
+      if (digit > 9) break;
+      value = value * 10 + digit;
+    }
+    out = static_cast<std::uint32_t>(value);
+    return digits != 0 && value < kNone;
+  };
+  return *p++ == '[' && number(from) && *p++ == ',' && number(to) && *p == ']';
 }
 
 bool Reader::read_edges(value v, ir::GraphBuilder& builder) {
@@ -1959,6 +2125,10 @@ bool Reader::read_edges(value v, ir::GraphBuilder& builder) {
     std::uint32_t from = 0, to = 0, sync = kNone;
     ir::EdgeData data;
     std::uint32_t type = 0;
+    if (read_plain_edge(item.raw_json_token().data(), from, to)) {
+      builder.add_edge(NodeId(from), NodeId(to));
+      return true;
+    }
     if (!fixed_array(item, "an edge", 2, 6, [&](std::size_t i, auto&& element) {
           switch (i) {
             case 0:
