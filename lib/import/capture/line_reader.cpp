@@ -41,8 +41,11 @@ base::Result<std::optional<LineReader::Line>> LineReader::next() {
       begin_ = 0;
       end_ = searched_;
     }
-    const std::size_t room = std::max(buffer_.empty() ? kFirstReadBytes : kReadBytes, searched_ / 2);
-    if (buffer_.size() < end_ + room + kPaddingBytes) buffer_.resize(end_ + room + kPaddingBytes);
+    // Room for half a small read at least; small files stay in a small buffer, long lines get a large one.
+    if (buffer_.size() < end_ + kFirstReadBytes / 2 + kPaddingBytes) {
+      const std::size_t room = std::max(std::clamp(buffer_.size(), kFirstReadBytes, kReadBytes), searched_ / 2);
+      buffer_.resize(end_ + room + kPaddingBytes);
+    }
     auto n = source_.read(buffer_.data() + end_, buffer_.size() - kPaddingBytes - end_);
     if (!n) {
       if (n.error().code == base::ErrorCode::limit) return std::move(n).error();

@@ -64,7 +64,7 @@ std::string end(int records) {
 
 // A recording whose text is small enough to be cut at every byte.
 ir::Recording small_recording() {
-  return test::random_recording(3, {.graphs = 2, .max_nodes = 2, .allocations = 2});
+  return test::random_recording(5, {.graphs = 2, .max_nodes = 2, .allocations = 2});
 }
 
 void expect_prefix(const ir::Recording& whole, const ir::Recording& torn) {
