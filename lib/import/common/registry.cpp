@@ -10,6 +10,7 @@
 #include "import/common/importer.h"
 #include "import/dot/dot_importer.h"
 #include "import/kineto/kineto_importer.h"
+#include "import/nsys/nsys_importer.h"
 
 namespace cglint::import {
 namespace {
@@ -66,10 +67,11 @@ base::Result<void> expand_directory(const std::string& directory, std::vector<st
 }  // namespace
 
 std::span<const std::unique_ptr<Importer>> all_importers() {
-  static const std::array<std::unique_ptr<Importer>, 3> importers = {
+  static const std::array<std::unique_ptr<Importer>, 4> importers = {
       make_capture_importer(),
       make_kineto_importer(),
       make_dot_importer(),
+      make_nsys_importer(),
   };
   return importers;
 }

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "import/kineto/timeline.h"
+#include "import/common/read_ahead.h"
+#include "import/common/timeline.h"
 #include "import/kineto/trace_reader.h"
 
 namespace cglint::import {
@@ -16,6 +17,8 @@ using base::ErrorCode;
 using base::make_error;
 using ir::Fact;
 namespace dom = simdjson::dom;
+
+constexpr std::uint64_t kReadAheadBytes = std::uint64_t{1} << 20;  // shorter files are not worth a thread
 
 // Collects what the reader finds.
 class Collector final : public kineto::EventSink {
@@ -43,7 +46,7 @@ class Collector final : public kineto::EventSink {
   void read_distributed(dom::element info);
 
   ir::Recording& recording_;
-  kineto::Timeline timeline_;
+  Timeline timeline_;
   dom::parser parser_;
   ir::StringId last_name_;
   std::string_view last_name_text_;
@@ -55,7 +58,7 @@ class Collector final : public kineto::EventSink {
 };
 
 void Collector::on_gpu(const kineto::GpuEvent& event) {
-  kineto::OpShape shape;
+  OpShape shape;
   shape.kind = event.kind;
   if (event.name != last_name_text_ || !last_name_.is_valid()) {
     last_name_ = recording_.intern(event.name);
@@ -68,15 +71,15 @@ void Collector::on_gpu(const kineto::GpuEvent& event) {
   shape.shared_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(event.shared_bytes, 0xffffffffu));
   shape.bytes = event.bytes;
   shape.priority = event.priority;
-  kineto::Lane lane;
+  Lane lane;
   lane.pid = event.pid;
   lane.tid = event.tid;
   lane.device = event.device;
   lane.stream = event.stream;
-  kineto::TimelineOp op;
+  TimelineOp op;
   op.start_ns = event.start_ns;
   op.dur_ns = event.dur_ns;
-  op.correlation = event.correlation;
+  op.correlation = correlation_key(0, event.correlation);
   op.graph_id = static_cast<std::uint32_t>(std::min<std::uint64_t>(event.graph_id, 0xffffffffu));
   op.node_id = op.graph_id != 0 ? event.graph_node_id : 0;
   op.shape = timeline_.intern_shape(shape);
@@ -90,7 +93,7 @@ void Collector::on_api(const kineto::ApiEvent& event) {
   timeline_.has_api_rows = true;
   if (event.is_graph_launch) {
     any_hip_ = any_hip_ || event.is_hip;
-    timeline_.launches.push_back({event.correlation, event.start_ns, event.dur_ns, event.pid});
+    timeline_.launches.push_back({correlation_key(0, event.correlation), event.start_ns, event.dur_ns, event.pid});
     if (process().pid < 0) process().pid = event.pid;
   }
 }
@@ -102,7 +105,7 @@ void Collector::on_lost(const kineto::LostEvent& event) {
   }
   if (lost_gpu_++ == 0) first_lost_gpu_ = event.offset;
   if (event.correlation != 0) {
-    timeline_.lost_correlations.push_back(event.correlation);
+    timeline_.lost_correlations.push_back(correlation_key(0, event.correlation));
   } else {
     timeline_.lost_anywhere = true;
   }
@@ -244,7 +247,12 @@ SniffResult KinetoImporter::sniff(std::string_view prefix) const {
 base::Result<ir::Recording> KinetoImporter::read(Source& source, const ReadOptions& options) const {
   ir::Recording recording;
   Collector collector(recording);
-  auto stats = kineto::read_trace(source, options, collector);
+  // Decompression takes as long as parsing: it gets a thread of its own. Not so pipes, whose reads may block for ever.
+  std::unique_ptr<Source> ahead;
+  CGLINT_TRY(source.peek());
+  if (source.plain_path().empty() && source.total_bytes() > kReadAheadBytes)
+    ahead = read_ahead(source);
+  auto stats = kineto::read_trace(ahead != nullptr ? *ahead : source, options, collector);
   if (!stats) return std::move(stats).error();
   if (!stats->has_events_array)
     return make_error(ErrorCode::malformed,

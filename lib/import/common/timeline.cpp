@@ -1,4 +1,4 @@
-#include "import/kineto/timeline.h"
+#include "import/common/timeline.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,11 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "ir/graph_builder.h"
 
-namespace cglint::import::kineto {
+namespace cglint::import {
 namespace {
 
 using ir::Fact;
@@ -37,6 +38,7 @@ struct Group {
   std::uint32_t first = 0, count = 0;      // into `order`
   std::uint32_t launch = kNone;            // launch call, if the trace has it
   std::uint32_t graph_id = 0;
+  std::uint32_t process = 0;
   std::int64_t start_ns = 0, end_ns = 0;   // of the operations
   bool lost_ops = false;
   bool attached = false;                   // a cut launch, given to the graph that it is a part of
@@ -118,13 +120,26 @@ void Builder::group_operations() {
     group.launch = launch;
     group.start_ns = std::numeric_limits<std::int64_t>::max();
     group.end_ns = std::numeric_limits<std::int64_t>::min();
+    // Bodies of child and conditional nodes may carry ids of their own: the graph is the one that most operations name.
+    std::map<std::uint32_t, std::uint32_t> votes;
+    std::uint32_t last_id = 0, most = 0;
+    std::uint32_t* last_vote = nullptr;
     for (std::uint32_t i = 0; i < count; ++i) {
       const TimelineOp& o = ops[order_[first + i]];
-      if (group.graph_id == 0) group.graph_id = o.graph_id;
+      if (o.graph_id != 0) {
+        if (last_vote == nullptr || o.graph_id != last_id) last_vote = &votes[last_id = o.graph_id];
+        ++*last_vote;
+      }
       group.start_ns = std::min(group.start_ns, o.start_ns);
       group.end_ns = std::max(group.end_ns, o.start_ns + o.dur_ns);
     }
+    for (const auto& [id, count_of_id] : votes) {
+      if (count_of_id <= most) continue;
+      most = count_of_id;
+      group.graph_id = id;
+    }
     const std::uint64_t correlation = ops[order_[first]].correlation;
+    group.process = static_cast<std::uint32_t>(correlation >> kCorrelationBits);
     group.lost_ops = std::binary_search(t_.lost_correlations.begin(), t_.lost_correlations.end(), correlation);
     if (launch != kNone) launch_used[launch] = 1;
     if (launch == kNone) ++inferred_launches_;
@@ -137,7 +152,7 @@ void Builder::group_operations() {
     std::uint32_t last = first;
     bool has_graph_id = false;
     while (last < order_.size() && ops[order_[last]].correlation == correlation) {
-      has_graph_id = has_graph_id || ops[order_[last]].graph_id != 0;
+      has_graph_id = has_graph_id || ops[order_[last]].graph_id != 0 || ops[order_[last]].node_id != 0;
       ++last;
     }
     const std::uint32_t count = last - first;
@@ -177,7 +192,8 @@ void Builder::group_operations() {
     const OpShape& shape = t_.shape(o.shape);
     const Lane& lane = t_.lane(o.lane);
     recording_.loose_ops.push_back(
-        {shape.name, o.start_ns, o.start_ns + o.dur_ns, lane.stream, o.correlation, lane.device, shape.kind});
+        {shape.name, o.start_ns, o.start_ns + o.dur_ns, lane.stream,
+         o.correlation & ((std::uint64_t{1} << kCorrelationBits) - 1), lane.device, shape.kind});
   }
   // By time of the launch call where it is known, else of the first operation.
   std::sort(groups_.begin(), groups_.end(), [this](const Group& a, const Group& b) {
@@ -188,13 +204,13 @@ void Builder::group_operations() {
 }
 
 void Builder::group_launches() {
-  std::map<std::pair<std::int64_t, std::uint32_t>, std::uint32_t> by_id;
+  std::map<std::tuple<std::uint32_t, std::int64_t, std::uint32_t>, std::uint32_t> by_id;
   std::unordered_multimap<std::uint64_t, std::uint32_t> by_shapes;
   for (std::uint32_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     if (group.graph_id != 0) {
       const std::int64_t pid = group.launch != kNone ? t_.launches[group.launch].pid : -1;
-      const auto [it, inserted] = by_id.try_emplace({pid, group.graph_id}, static_cast<std::uint32_t>(graphs_.size()));
+      const auto [it, inserted] = by_id.try_emplace({group.process, pid, group.graph_id}, static_cast<std::uint32_t>(graphs_.size()));
       if (inserted) {
         graphs_.emplace_back();
         graphs_.back().reference = g;
@@ -205,12 +221,13 @@ void Builder::group_launches() {
       continue;
     }
     std::vector<std::uint32_t> shapes = sorted_shapes(group);
-    std::uint64_t hash = shapes.size();
+    std::uint64_t hash = mix(shapes.size(), group.process);
     for (const std::uint32_t shape : shapes) hash = mix(hash, shape);
     std::uint32_t found = kNone;
     const auto [begin, end] = by_shapes.equal_range(hash);
     for (auto it = begin; it != end && found == kNone; ++it)
-      if (graphs_[it->second].shapes == shapes) found = it->second;
+      if (graphs_[it->second].shapes == shapes && groups_[graphs_[it->second].reference].process == group.process)
+        found = it->second;
     if (found == kNone) {
       found = static_cast<std::uint32_t>(graphs_.size());
       graphs_.emplace_back();
@@ -245,6 +262,7 @@ void Builder::attach_cut_launches() {
     bool ambiguous = false;
     for (std::uint32_t other = 0; other < graphs_.size(); ++other) {
       if (other == small || graphs_[other].groups.empty() || graphs_[other].shapes.size() <= part.shapes.size()) continue;
+      if (groups_[graphs_[other].reference].process != groups_[g].process) continue;
       if (!is_part_of(part.shapes, graphs_[other].shapes)) continue;
       ambiguous = ambiguous || whole != kNone;
       whole = other;
@@ -373,6 +391,9 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
   }
 
   // Replays. Operations that the reference launch lacks become nodes if they have an id.
+  std::size_t total_ops = 0;
+  for (const std::uint32_t g : graph_group.groups) total_ops += groups_[g].count;
+  graph.replay_ops.reserve(total_ops);
   std::unordered_map<std::uint32_t, ir::NodeId> node_of_op;
   std::unordered_map<std::uint32_t, std::uint32_t> seen;
   std::uint64_t unmatched = 0, incomplete = 0;
@@ -381,7 +402,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     ir::Replay replay;
     replay.ops.first = static_cast<std::uint32_t>(graph.replay_ops.size());
     replay.ops.count = group.count;
-    replay.correlation = op(group, 0).correlation;
+    replay.correlation = op(group, 0).correlation & ((std::uint64_t{1} << kCorrelationBits) - 1);
     if (group.launch != kNone) {
       const TimelineLaunch& launch = t_.launches[group.launch];
       replay.host_start_ns = launch.start_ns;
@@ -423,6 +444,16 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     graph.replays.push_back(replay);
   }
 
+  bool has_nvtx = false;
+  if (!t_.node_nvtx.empty() && has_ids) {
+    for (const ir::NodeId node : graph.nodes()) {
+      const auto it = t_.node_nvtx.find({reference.process, graph.source_id[node]});
+      if (it == t_.node_nvtx.end() || !it->second.is_valid()) continue;
+      builder.set_nvtx(node, it->second);
+      has_nvtx = true;
+    }
+  }
+
   // Edges, where arrows draw them.
   bool has_edges = false;
   std::vector<std::uint8_t> has_predecessor(graph.node_count(), 0);
@@ -435,7 +466,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     has_edges = true;
   }
 
-  graph.info.process = ir::ProcessId(0);
+  graph.info.process = ir::ProcessId(reference.process < recording_.processes.size() ? reference.process : 0);
   graph.info.source_id = reference.graph_id;
   graph.info.name = recording_.intern(reference.graph_id != 0 ? fmt::format("graph {}", reference.graph_id)
                                                               : fmt::format("traced graph {}", number + 1));
@@ -445,6 +476,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
   if (has_config) graph.facts.insert(Fact::launch_config);
   if (has_ids) graph.facts.insert(Fact::node_identity);
   if (has_edges) graph.facts.insert(Fact::edges);
+  if (has_nvtx) graph.facts.insert(Fact::nvtx);
   const auto spoil = [&](Fact fact, std::string_view reason) {
     if (!graph.facts.contains(fact)) return;
     graph.facts.erase(fact);
@@ -526,4 +558,4 @@ base::Result<void> Timeline::build_graphs(const ReadOptions& options) {
   return builder.build(options);
 }
 
-}  // namespace cglint::import::kineto
+}  // namespace cglint::import

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,7 +13,7 @@
 #include "import/common/importer.h"
 #include "ir/recording.h"
 
-namespace cglint::import::kineto {
+namespace cglint::import {
 
 // What makes two operations of different launches "the same operation" where ids are missing.
 struct OpShape {
@@ -33,9 +35,16 @@ struct Lane {
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 
+// Correlation ids are unique in a process; recordings of several processes keep them apart by the process number.
+inline constexpr int kCorrelationBits = 48;
+constexpr std::uint64_t correlation_key(std::uint32_t process, std::uint64_t correlation) {
+  const std::uint64_t low = correlation & ((std::uint64_t{1} << kCorrelationBits) - 1);
+  return low == 0 ? 0 : (std::uint64_t{process & 0xffffu} << kCorrelationBits) | low;
+}
+
 struct TimelineOp {
   std::int64_t start_ns = 0, dur_ns = 0;
-  std::uint64_t correlation = 0;   // 0: unknown
+  std::uint64_t correlation = 0;   // see correlation_key(); 0: unknown
   std::uint64_t node_id = 0;       // 0: unknown
   std::uint32_t graph_id = 0;      // 0: not from a graph, or unknown
   std::uint32_t shape = 0;
@@ -63,7 +72,7 @@ class Timeline {
   std::uint32_t intern_shape(const OpShape& shape);
   std::uint32_t intern_lane(const Lane& lane);
 
-  std::vector<TimelineOp> ops;
+  std::deque<TimelineOp> ops;      // grows without copies: the peak matters for traces of many GB
   std::vector<TimelineLaunch> launches;
   std::vector<TimelineArrow> arrows;
   bool has_api_rows = false;       // the trace shows launch calls; an operation without one was launched before it began
@@ -72,6 +81,8 @@ class Timeline {
   bool truncated = false;          // the trace stops before its end
   bool is_amd = false;
   bool streams_rewritten = false;  // a tool replaced the stream ids
+  // Capture-time NVTX ranges of graph nodes, by (process, node id); may be empty.
+  std::map<std::pair<std::uint32_t, std::uint64_t>, ir::NvtxId> node_nvtx;
 
   [[nodiscard]] const OpShape& shape(std::uint32_t id) const { return shapes_[id]; }
   [[nodiscard]] const Lane& lane(std::uint32_t id) const { return lanes_[id]; }
@@ -86,4 +97,4 @@ class Timeline {
   std::vector<Lane> lanes_;
 };
 
-}  // namespace cglint::import::kineto
+}  // namespace cglint::import

@@ -1,0 +1,599 @@
+#include "import/nsys/nsys_importer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "import/common/timeline.h"
+#include "import/nsys/database.h"
+#include "ir/graph_builder.h"
+
+namespace cglint::import {
+namespace {
+
+using base::ErrorCode;
+using base::make_error;
+using ir::Fact;
+using ir::NodeKind;
+using nsys::Database;
+using nsys::Rows;
+
+constexpr int kNewestKnownMajor = 3;
+constexpr std::size_t kMaxRangesPerNode = 64;
+constexpr std::string_view kRecapture = "recorded with --cuda-graph-trace=graph: re-capture with --cuda-graph-trace=node";
+
+// The columns of a table that a reader wants, in a fixed order; missing ones read as NULL.
+class Columns {
+ public:
+  Columns(std::vector<std::string> present, std::initializer_list<std::string_view> wanted)
+      : present_(std::move(present)), wanted_(wanted) {}
+  [[nodiscard]] bool has_table() const { return !present_.empty(); }
+  [[nodiscard]] bool has(std::string_view column) const {
+    return std::find(present_.begin(), present_.end(), column) != present_.end();
+  }
+  [[nodiscard]] std::string select(std::string_view table, std::string_view where = {}) const {
+    std::string sql = "SELECT ";
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      if (i != 0) sql += ", ";
+      if (has(wanted_[i])) {
+        sql += fmt::format("\"{}\"", wanted_[i]);
+      } else {
+        sql += "NULL";
+      }
+    }
+    sql += fmt::format(" FROM \"{}\"", table);
+    if (!where.empty()) sql += fmt::format(" WHERE {}", where);
+    return sql;
+  }
+
+ private:
+  std::vector<std::string> present_;
+  std::vector<std::string_view> wanted_;
+};
+
+struct GraphTraceRow {
+  std::int64_t start_ns = 0, end_ns = 0;
+  std::uint64_t stream = 0;
+  std::int32_t device = 0;
+  std::uint64_t correlation = 0;
+};
+
+class NsysReader {
+ public:
+  NsysReader(Database& database, ir::Recording& recording)
+      : database_(database), recording_(recording), timeline_(recording) {}
+
+  base::Result<void> read(const ReadOptions& options);
+
+ private:
+  base::Result<void> read_versions();
+  base::Result<void> read_gpus();
+  base::Result<void> read_processes();
+  base::Result<void> prepare_strings();
+  base::Result<void> read_launches();
+  base::Result<void> read_kernels();
+  base::Result<void> read_copies(std::string_view table, NodeKind kind);
+  base::Result<void> read_graph_trace();
+  base::Result<void> read_node_context();
+  base::Result<void> build_graph_mode(const ReadOptions& options);
+
+  base::Result<Columns> columns(std::string_view table, std::initializer_list<std::string_view> wanted) {
+    auto present = database_.columns(table);
+    if (!present) return std::move(present).error();
+    if (!present->empty()) any_table_ = true;
+    return Columns(*std::move(present), wanted);
+  }
+  base::Result<ir::StringId> string(std::int64_t id);
+  // The number of the process with this globalPid or globalTid (its upper 40 bits name it).
+  std::uint32_t process_of(std::int64_t global);
+  // Of an operation: exports without globalPid have one process, that of the launches.
+  std::uint32_t process_of_op(const Rows& rows, int column) {
+    if (rows.integer(column) == 0 && !recording_.processes.empty()) return 0;
+    return process_of(rows.integer(column));
+  }
+  // Adds a row to the timeline; false if its times make no sense.
+  bool add_op(std::int64_t start, std::int64_t end, bool has_times, TimelineOp op);
+
+  Database& database_;
+  ir::Recording& recording_;
+  Timeline timeline_;
+  bool any_table_ = false;
+  std::optional<Rows> string_query_;
+  std::unordered_map<std::int64_t, ir::StringId> strings_;
+  std::unordered_map<std::int64_t, std::uint32_t> processes_;
+  std::uint64_t bad_rows_ = 0, unnamed_ = 0;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<GraphTraceRow>> graph_rows_;  // (process, exec) -> launches
+  bool has_node_ops_ = false;
+};
+
+base::Result<void> NsysReader::read_versions() {
+  for (const std::string_view table : {"META_DATA_EXPORT", "EXPORT_META_DATA"}) {
+    auto present = columns(table, {"name", "value"});
+    if (!present) return std::move(present).error();
+    if (!present->has("name") || !present->has("value")) continue;
+    auto rows = database_.query(present->select(table));
+    if (!rows) return std::move(rows).error();
+    while (true) {
+      auto more = rows->next();
+      if (!more) return std::move(more).error();
+      if (!*more) break;
+      if (rows->text(0) != "EXPORT_SCHEMA_VERSION") continue;
+      const std::string version(rows->text(1).substr(0, 40));
+      int major = 0;
+      std::from_chars(version.data(), version.data() + version.size(), major);
+      if (major > kNewestKnownMajor)
+        recording_.add_loss(ir::Loss::Severity::info,
+                            fmt::format("the export has schema {}, newer than any that is known here: read as far as its "
+                                        "tables look familiar",
+                                        version));
+    }
+  }
+  return {};
+}
+
+base::Result<void> NsysReader::prepare_strings() {
+  auto present = columns("StringIds", {"id", "value"});
+  if (!present) return std::move(present).error();
+  if (!present->has("id") || !present->has("value")) return {};
+  // StringIds.id is the row id in every schema seen; without that, one pass fills the map.
+  auto key = database_.query("SELECT pk, type FROM pragma_table_info('StringIds') WHERE name='id'");
+  bool is_key = false;
+  if (key) {
+    auto more = key->next();
+    is_key = more && *more && key->integer(0) == 1 && key->text(1) == "INTEGER";
+  }
+  if (is_key) {
+    auto query = database_.query("SELECT \"value\" FROM \"StringIds\" WHERE \"id\" = ?1");
+    if (!query) return std::move(query).error();
+    string_query_.emplace(*std::move(query));
+    return {};
+  }
+  auto rows = database_.query(present->select("StringIds"));
+  if (!rows) return std::move(rows).error();
+  while (true) {
+    auto more = rows->next();
+    if (!more) return std::move(more).error();
+    if (!*more) return {};
+    strings_.emplace(rows->integer(0), recording_.intern(rows->text(1)));
+  }
+}
+
+base::Result<ir::StringId> NsysReader::string(std::int64_t id) {
+  if (const auto it = strings_.find(id); it != strings_.end()) return it->second;
+  ir::StringId text = ir::kEmptyString;
+  if (string_query_) {
+    string_query_->bind(1, id);
+    auto more = string_query_->next();
+    if (!more) return std::move(more).error();
+    if (*more) text = recording_.intern(string_query_->text(0));
+    string_query_->reset();
+  }
+  strings_.emplace(id, text);
+  return text;
+}
+
+std::uint32_t NsysReader::process_of(std::int64_t global) {
+  const std::int64_t key = global & ~std::int64_t{0xffffff};
+  const auto [it, inserted] = processes_.try_emplace(key, 0);
+  if (inserted) {
+    it->second = static_cast<std::uint32_t>(recording_.processes.size());
+    ir::Process process;
+    process.pid = (global >> 24) & 0xffffff;
+    recording_.processes.push_back(std::move(process));
+  }
+  return it->second;
+}
+
+bool NsysReader::add_op(std::int64_t start, std::int64_t end, bool has_times, TimelineOp op) {
+  if (!has_times || end < start || start < std::numeric_limits<std::int64_t>::min() / 4 ||
+      end > std::numeric_limits<std::int64_t>::max() / 4) {
+    ++bad_rows_;
+    return false;
+  }
+  op.start_ns = start;
+  op.dur_ns = end - start;
+  has_node_ops_ = has_node_ops_ || op.node_id != 0;
+  timeline_.ops.push_back(op);
+  return true;
+}
+
+std::uint32_t to_u32(std::int64_t value) {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(value, 0, 0xffffffff));
+}
+
+base::Result<void> NsysReader::read_launches() {
+  auto present = columns("CUPTI_ACTIVITY_KIND_RUNTIME", {"start", "end", "globalTid", "correlationId", "nameId"});
+  if (!present) return std::move(present).error();
+  if (!present->has_table() || !present->has("nameId") || !present->has("correlationId")) return {};
+  timeline_.has_api_rows = true;
+  // The names carry a version: cudaGraphLaunch_v10000.
+  auto names = database_.query(
+      "SELECT \"id\" FROM \"StringIds\" WHERE \"value\" GLOB 'cudaGraphLaunch*' OR \"value\" GLOB 'cuGraphLaunch*' LIMIT 64");
+  if (!names) return {};  // no usable StringIds: no launch can be told from other calls
+  std::string list;
+  while (true) {
+    auto more = names->next();
+    if (!more) return std::move(more).error();
+    if (!*more) break;
+    if (!list.empty()) list += ", ";
+    list += std::to_string(names->integer(0));
+  }
+  if (list.empty()) return {};
+  auto rows = database_.query(present->select("CUPTI_ACTIVITY_KIND_RUNTIME", fmt::format("\"nameId\" IN ({})", list)));
+  if (!rows) return std::move(rows).error();
+  while (true) {
+    auto more = rows->next();
+    if (!more) return std::move(more).error();
+    if (!*more) return {};
+    TimelineLaunch launch;
+    const std::uint32_t process = process_of(rows->integer(2));
+    launch.start_ns = rows->integer(0);
+    launch.dur_ns = std::max<std::int64_t>(0, rows->integer(1) - launch.start_ns);
+    launch.correlation = correlation_key(process, to_u32(rows->integer(3)));
+    launch.pid = (rows->integer(2) >> 24) & 0xffffff;
+    if (launch.correlation != 0) timeline_.launches.push_back(launch);
+  }
+}
+
+// graphNodeId is graph << 32 | node; graphId has a column of its own since schema 3.24.
+void set_graph(TimelineOp& op, const Rows& rows, int node_column, int graph_column) {
+  op.node_id = static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(node_column), 0));
+  if (op.node_id == 0) return;
+  op.graph_id = to_u32(rows.integer(graph_column));
+  if (op.graph_id == 0) op.graph_id = static_cast<std::uint32_t>(op.node_id >> 32);
+}
+
+base::Result<void> NsysReader::read_kernels() {
+  constexpr std::string_view kTable = "CUPTI_ACTIVITY_KIND_KERNEL";
+  auto present = columns(kTable, {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "mangledName",
+                                  "demangledName", "shortName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
+                                  "staticSharedMemory", "dynamicSharedMemory", "registersPerThread", "graphNodeId", "graphId"});
+  if (!present) return std::move(present).error();
+  if (!present->has_table()) return {};
+  auto rows = database_.query(present->select(kTable));
+  if (!rows) return std::move(rows).error();
+  while (true) {
+    auto more = rows->next();
+    if (!more) return std::move(more).error();
+    if (!*more) return {};
+    OpShape shape;
+    for (const int column : {6, 7, 8}) {
+      if (rows->is_null(column)) continue;
+      auto name = string(rows->integer(column));
+      if (!name) return std::move(name).error();
+      shape.name = *name;
+      if (shape.name != ir::kEmptyString) break;
+    }
+    if (!shape.name.is_valid() || shape.name == ir::kEmptyString) {
+      shape.name = ir::kEmptyString;
+      ++unnamed_;
+    }
+    shape.grid = {to_u32(rows->integer(9)), to_u32(rows->integer(10)), to_u32(rows->integer(11))};
+    shape.block = {to_u32(rows->integer(12)), to_u32(rows->integer(13)), to_u32(rows->integer(14))};
+    shape.shared_bytes = to_u32(rows->integer(15)) + to_u32(rows->integer(16));
+    shape.registers = to_u32(rows->integer(17));
+    TimelineOp op;
+    const std::uint32_t process = process_of_op(*rows, 5);
+    op.correlation = correlation_key(process, to_u32(rows->integer(4)));
+    set_graph(op, *rows, 18, 19);
+    op.shape = timeline_.intern_shape(shape);
+    Lane lane;
+    lane.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(2)), 0x7fffffff));
+    lane.stream = static_cast<std::uint64_t>(rows->integer(3));
+    lane.pid = process;
+    op.lane = timeline_.intern_lane(lane);
+    add_op(rows->integer(0), rows->integer(1), !rows->is_null(0) && !rows->is_null(1), op);
+  }
+}
+
+std::string_view copy_name(std::int64_t kind) {
+  switch (kind) {
+    case 1: return "Memcpy HtoD";
+    case 2: return "Memcpy DtoH";
+    case 3: return "Memcpy HtoA";
+    case 4: return "Memcpy AtoH";
+    case 5: return "Memcpy AtoA";
+    case 6: return "Memcpy AtoD";
+    case 7: return "Memcpy DtoA";
+    case 8: return "Memcpy DtoD";
+    case 9: return "Memcpy HtoH";
+    case 10: return "Memcpy PtoP";
+    default: return "Memcpy";
+  }
+}
+
+base::Result<void> NsysReader::read_copies(std::string_view table, NodeKind kind) {
+  auto present = columns(table, {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes", "copyKind",
+                                 "graphNodeId", "graphId"});
+  if (!present) return std::move(present).error();
+  if (!present->has_table()) return {};
+  auto rows = database_.query(present->select(table));
+  if (!rows) return std::move(rows).error();
+  while (true) {
+    auto more = rows->next();
+    if (!more) return std::move(more).error();
+    if (!*more) return {};
+    OpShape shape;
+    shape.kind = kind;
+    shape.name = recording_.intern(kind == NodeKind::memset ? std::string_view("Memset") : copy_name(rows->integer(7)));
+    shape.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(rows->integer(6), 0));
+    TimelineOp op;
+    const std::uint32_t process = process_of_op(*rows, 5);
+    op.correlation = correlation_key(process, to_u32(rows->integer(4)));
+    set_graph(op, *rows, 8, 9);
+    op.shape = timeline_.intern_shape(shape);
+    Lane lane;
+    lane.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(2)), 0x7fffffff));
+    lane.stream = static_cast<std::uint64_t>(rows->integer(3));
+    lane.pid = process;
+    op.lane = timeline_.intern_lane(lane);
+    add_op(rows->integer(0), rows->integer(1), !rows->is_null(0) && !rows->is_null(1), op);
+  }
+}
+
+base::Result<void> NsysReader::read_graph_trace() {
+  constexpr std::string_view kTable = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+  auto present = columns(kTable, {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId", "graphExecId"});
+  if (!present) return std::move(present).error();
+  if (!present->has_table()) return {};
+  auto rows = database_.query(present->select(kTable));
+  if (!rows) return std::move(rows).error();
+  while (true) {
+    auto more = rows->next();
+    if (!more) return std::move(more).error();
+    if (!*more) return {};
+    GraphTraceRow row;
+    row.start_ns = rows->integer(0);
+    row.end_ns = rows->integer(1);
+    if (rows->is_null(0) || rows->is_null(1) || row.end_ns < row.start_ns) {
+      ++bad_rows_;
+      continue;
+    }
+    const std::uint32_t process = process_of_op(*rows, 5);
+    row.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(2)), 0x7fffffff));
+    row.stream = static_cast<std::uint64_t>(rows->integer(3));
+    row.correlation = correlation_key(process, to_u32(rows->integer(4)));
+    const std::uint64_t graph = rows->integer(7) != 0 ? to_u32(rows->integer(7)) : to_u32(rows->integer(6));
+    graph_rows_[{process, graph}].push_back(row);
+  }
+}
+
+// What was on the NVTX stack of the capturing thread when a node was created: the layer's name, often. The nodes of an
+// executable graph are clones; originalGraphNodeId leads back to the node that the capture made.
+base::Result<void> NsysReader::read_node_context() {
+  struct Creation {
+    std::uint64_t original = 0;
+    std::int64_t thread = 0, time_ns = 0;
+  };
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Creation> creations;
+  for (const std::string_view table : {"CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"}) {
+    auto present = columns(table, {"start", "globalTid", "graphNodeId", "originalGraphNodeId"});
+    if (!present) return std::move(present).error();
+    if (!present->has("graphNodeId") || !present->has("globalTid")) continue;
+    auto rows = database_.query(present->select(table));
+    if (!rows) return std::move(rows).error();
+    while (true) {
+      auto more = rows->next();
+      if (!more) return std::move(more).error();
+      if (!*more) break;
+      const auto node = static_cast<std::uint64_t>(rows->integer(2));
+      if (node == 0) continue;
+      creations.try_emplace({process_of(rows->integer(1)), node},
+                            Creation{static_cast<std::uint64_t>(rows->integer(3)), rows->integer(1), rows->integer(0)});
+    }
+  }
+  if (creations.empty()) return {};
+  // The moments to look at, per thread, by time.
+  struct Moment {
+    std::int64_t time_ns = 0;
+    std::vector<std::tuple<std::int64_t, std::int64_t, ir::StringId>> ranges;  // start, -end, text: outermost first
+  };
+  std::unordered_map<std::int64_t, std::vector<Moment>> moments;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<std::int64_t, std::int64_t>> root_of;  // node -> thread, time
+  for (const auto& [key, creation] : creations) {
+    const Creation* root = &creation;
+    for (int level = 0; level < 32 && root->original != 0; ++level) {
+      const auto up = creations.find({key.first, root->original});
+      if (up == creations.end() || &up->second == root) break;
+      root = &up->second;
+    }
+    root_of[key] = {root->thread, root->time_ns};
+    moments[root->thread].push_back({root->time_ns, {}});
+  }
+  for (auto& [thread, list] : moments) {
+    std::sort(list.begin(), list.end(), [](const Moment& a, const Moment& b) { return a.time_ns < b.time_ns; });
+    list.erase(std::unique(list.begin(), list.end(),
+                           [](const Moment& a, const Moment& b) { return a.time_ns == b.time_ns; }),
+               list.end());
+  }
+  auto present = columns("NVTX_EVENTS", {"start", "end", "eventType", "text", "textId", "globalTid"});
+  if (!present) return std::move(present).error();
+  if (!present->has("start") || !present->has("end") || !present->has("globalTid")) return {};
+  auto rows = database_.query(present->select("NVTX_EVENTS", "\"eventType\" IN (59, 60)"));
+  if (!rows) return std::move(rows).error();
+  while (true) {
+    auto more = rows->next();
+    if (!more) return std::move(more).error();
+    if (!*more) break;
+    if (rows->is_null(1)) continue;
+    const auto it = moments.find(rows->integer(5));
+    if (it == moments.end()) continue;
+    const std::int64_t start = rows->integer(0), end = rows->integer(1);
+    auto moment = std::lower_bound(it->second.begin(), it->second.end(), start,
+                                   [](const Moment& m, std::int64_t time) { return m.time_ns < time; });
+    if (moment == it->second.end() || moment->time_ns > end) continue;
+    ir::StringId text = ir::kEmptyString;
+    if (!rows->is_null(3)) {
+      text = recording_.intern(rows->text(3));
+    } else if (!rows->is_null(4)) {
+      auto interned = string(rows->integer(4));
+      if (!interned) return std::move(interned).error();
+      text = *interned;
+    }
+    if (text == ir::kEmptyString) continue;
+    for (; moment != it->second.end() && moment->time_ns <= end; ++moment)
+      if (moment->ranges.size() < kMaxRangesPerNode) moment->ranges.emplace_back(start, -end, text);
+  }
+  std::vector<ir::StringId> names;
+  for (const auto& [key, root] : root_of) {
+    auto& list = moments[root.first];
+    const auto moment = std::lower_bound(list.begin(), list.end(), root.second,
+                                         [](const Moment& m, std::int64_t time) { return m.time_ns < time; });
+    if (moment == list.end() || moment->ranges.empty()) continue;
+    std::sort(moment->ranges.begin(), moment->ranges.end());
+    names.clear();
+    for (const auto& [start, end, text] : moment->ranges) names.push_back(text);
+    timeline_.node_nvtx[key] = recording_.intern_nvtx(names);
+  }
+  return {};
+}
+
+base::Result<void> NsysReader::read_gpus() {
+  auto present = columns("TARGET_INFO_GPU", {"id", "name", "smCount", "computeMajor", "computeMinor", "totalMemory", "uuid"});
+  if (!present) return std::move(present).error();
+  if (!present->has_table()) return {};
+  auto rows = database_.query(present->select("TARGET_INFO_GPU"));
+  if (!rows) return std::move(rows).error();
+  std::vector<ir::Gpu> gpus;
+  while (gpus.size() < 1024) {
+    auto more = rows->next();
+    if (!more) return std::move(more).error();
+    if (!*more) break;
+    ir::Gpu gpu;
+    gpu.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(0)), 0x7fffffff));
+    gpu.name = recording_.intern(rows->text(1));
+    gpu.sm_count = to_u32(rows->integer(2));
+    gpu.compute_major = to_u32(rows->integer(3));
+    gpu.compute_minor = to_u32(rows->integer(4));
+    gpu.memory_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(rows->integer(5), 0));
+    gpu.uuid = recording_.intern(rows->text(6));
+    gpus.push_back(gpu);
+  }
+  for (ir::Process& process : recording_.processes) process.gpus = gpus;
+  return {};
+}
+
+base::Result<void> NsysReader::read_processes() {
+  auto present = columns("PROCESSES", {"globalPid", "name"});
+  if (!present) return std::move(present).error();
+  if (!present->has("globalPid") || !present->has("name")) return {};
+  auto rows = database_.query(present->select("PROCESSES"));
+  if (!rows) return std::move(rows).error();
+  while (true) {
+    auto more = rows->next();
+    if (!more) return std::move(more).error();
+    if (!*more) return {};
+    const auto it = processes_.find(rows->integer(0) & ~std::int64_t{0xffffff});
+    if (it == processes_.end()) continue;
+    recording_.processes[ir::ProcessId(it->second)].command = recording_.intern(rows->text(1));
+  }
+}
+
+// Graph mode has one row per launch and no nodes: the graphs are listed, and say what they cannot tell.
+base::Result<void> NsysReader::build_graph_mode(const ReadOptions& options) {
+  if (graph_rows_.empty()) return {};
+  std::unordered_map<std::uint64_t, const TimelineLaunch*> launches;
+  for (const TimelineLaunch& launch : timeline_.launches) launches.emplace(launch.correlation, &launch);
+  for (auto& [key, rows] : graph_rows_) {
+    std::sort(rows.begin(), rows.end(),
+              [](const GraphTraceRow& a, const GraphTraceRow& b) { return a.start_ns < b.start_ns; });
+    ir::GraphBuilder builder;
+    ir::Graph& graph = builder.graph();
+    for (const GraphTraceRow& row : rows) {
+      ir::Replay replay;
+      replay.correlation = row.correlation & ((std::uint64_t{1} << kCorrelationBits) - 1);
+      if (const auto it = launches.find(row.correlation); it != launches.end()) {
+        replay.host_start_ns = it->second->start_ns;
+        replay.host_end_ns = it->second->start_ns + it->second->dur_ns;
+      }
+      replay.complete = false;
+      replay.ops = {static_cast<std::uint32_t>(graph.replay_ops.size()), 1};
+      ir::ReplayOp whole;  // the launch as a whole
+      whole.start_ns = row.start_ns;
+      whole.end_ns = row.end_ns;
+      whole.stream = row.stream;
+      whole.device = row.device;
+      whole.kind = NodeKind::unknown;
+      graph.replay_ops.push_back(whole);
+      graph.replays.push_back(replay);
+    }
+    graph.info.process = ir::ProcessId(key.first);
+    graph.info.source_id = key.second;
+    graph.info.name = recording_.intern(fmt::format("graph {}", key.second));
+    graph.info.instantiated = true;
+    const ir::StringId reason = recording_.intern(kRecapture);
+    for (const Fact fact : {Fact::nodes, Fact::kernel_names, Fact::launch_config, Fact::replay_streams, Fact::replay_times})
+      graph.spoiled.push_back({fact, reason});
+    auto built = builder.finish();
+    if (!built) return std::move(built).error();
+    const ir::GraphId id = recording_.graphs.push_back(*std::move(built));
+    if (options.on_graph) options.on_graph(recording_, id);
+  }
+  recording_.has_timeline = true;
+  recording_.add_loss(ir::Loss::Severity::data_loss,
+                      fmt::format("graph launches without their nodes, {}", kRecapture), graph_rows_.size(),
+                      ~std::uint64_t{0}, {Fact::nodes, Fact::replay_streams, Fact::replay_times});
+  return {};
+}
+
+base::Result<void> NsysReader::read(const ReadOptions& options) {
+  CGLINT_TRY(read_versions());
+  CGLINT_TRY(prepare_strings());
+  CGLINT_TRY(read_launches());
+  CGLINT_TRY(read_kernels());
+  CGLINT_TRY(read_copies("CUPTI_ACTIVITY_KIND_MEMCPY", NodeKind::memcpy));
+  CGLINT_TRY(read_copies("CUPTI_ACTIVITY_KIND_MEMSET", NodeKind::memset));
+  CGLINT_TRY(read_graph_trace());
+  if (has_node_ops_) CGLINT_TRY(read_node_context());
+  if (recording_.processes.empty()) recording_.processes.push_back(ir::Process());
+  CGLINT_TRY(read_gpus());
+  CGLINT_TRY(read_processes());
+  if (!any_table_)
+    return make_error(ErrorCode::foreign_format, "a SQLite database without any table of an Nsight Systems export");
+  if (bad_rows_ != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "rows without usable times were left out", bad_rows_,
+                        ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+  if (bad_rows_ != 0) timeline_.lost_anywhere = true;
+  if (unnamed_ != 0) recording_.add_loss(ir::Loss::Severity::info, "kernels without a name", unnamed_);
+  recording_.has_timeline = !timeline_.ops.empty();
+  CGLINT_TRY(timeline_.build_graphs(options));
+  return build_graph_mode(options);
+}
+
+class NsysImporter final : public Importer {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "nsys-sqlite"; }
+  [[nodiscard]] std::string_view description() const override {
+    return "Nsight Systems reports exported to SQLite (nsys export --type sqlite), --cuda-graph-trace=node";
+  }
+  [[nodiscard]] ir::FactSet can_supply() const override {
+    return {Fact::nodes,         Fact::kernel_names,   Fact::launch_config, Fact::nvtx,
+            Fact::node_identity, Fact::replay_streams, Fact::replay_times};
+  }
+  [[nodiscard]] SniffResult sniff(std::string_view prefix) const override {
+    if (!prefix.starts_with(std::string_view("SQLite format 3\0", 16))) return {};
+    for (const std::string_view word : {"CUPTI_", "StringIds", "TARGET_INFO", "META_DATA", "NVTX_EVENTS", "ENUM_"})
+      if (prefix.find(word) != std::string_view::npos) return {SniffResult::Match::yes, {}};
+    return {SniffResult::Match::foreign, "a SQLite database that is no Nsight Systems export"};
+  }
+  [[nodiscard]] base::Result<ir::Recording> read(Source& source, const ReadOptions& options) const override {
+    auto database = Database::open(source, options.limits);
+    if (!database) return std::move(database).error();
+    ir::Recording recording;
+    NsysReader reader(**database, recording);
+    CGLINT_TRY(reader.read(options));
+    return recording;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Importer> make_nsys_importer() { return std::make_unique<NsysImporter>(); }
+
+}  // namespace cglint::import

@@ -1,0 +1,279 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <set>
+
+#include "unit/import/import_helpers.h"
+
+namespace cglint::import {
+namespace {
+
+using namespace cglint::testing;
+using base::ErrorCode;
+using ir::Fact;
+using ir::NodeKind;
+
+constexpr std::int64_t kPid = 0x1234;
+constexpr std::int64_t kGlobalPid = kPid << 24;
+constexpr std::int64_t kThread = kGlobalPid | 0x77;
+
+// Writes a database with the given statements and returns its path.
+std::string make_database(const TemporaryFolder& folder, const std::string& name, const std::vector<std::string>& sql) {
+  const std::string path = folder.path() + "/" + name;
+  sqlite3* handle = nullptr;
+  EXPECT_EQ(sqlite3_open(path.c_str(), &handle), SQLITE_OK);
+  for (const std::string& statement : sql) {
+    char* message = nullptr;
+    EXPECT_EQ(sqlite3_exec(handle, statement.c_str(), nullptr, nullptr, &message), SQLITE_OK) << statement << ": " << message;
+    sqlite3_free(message);
+  }
+  sqlite3_close(handle);
+  return path;
+}
+
+std::vector<std::string> base_tables(std::string_view schema = "3.24.0") {
+  return {"CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
+          "CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)",
+          fmt::format("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '{}')", schema),
+          "INSERT INTO StringIds VALUES (1, 'cudaGraphLaunch_v10000'), (2, 'cudaLaunchKernel_v7000'), (3, '_Z5alphav'), "
+          "(4, 'beta(int)'), (5, 'Graph Node Creation'), (6, 'model.layers.3')",
+          "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, "
+          "correlationId INTEGER, nameId INTEGER)",
+          "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT, smCount INTEGER, computeMajor INTEGER, computeMinor INTEGER)",
+          "INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA H200', 132, 9, 0)"};
+}
+
+constexpr std::string_view kKernelTable =
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId "
+    "INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER, mangledName INTEGER, gridX INTEGER, gridY INTEGER, "
+    "gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER, graphNodeId INTEGER, graphId INTEGER)";
+
+std::string kernel(std::int64_t start, int stream, int correlation, int name, std::int64_t node, std::int64_t pid = kGlobalPid) {
+  return fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({}, {}, 0, {}, {}, {}, 4, 4, {}, 4, 2, 1, 128, 1, 1, {}, {})", start,
+                     start + 100, stream, correlation, pid, name, node == 0 ? "NULL" : std::to_string(node),
+                     node == 0 ? "NULL" : std::to_string(node >> 32));
+}
+
+std::string launch(std::int64_t start, int correlation, int name = 1, std::int64_t thread = kThread) {
+  return fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({}, {}, 0, {}, {}, {})", start, start + 50, thread, correlation, name);
+}
+
+constexpr std::int64_t kGraph = std::int64_t{9} << 32;
+
+// Two launches of a graph of three kernels on two streams, and one eager kernel.
+std::vector<std::string> node_mode() {
+  std::vector<std::string> sql = base_tables();
+  sql.emplace_back(kKernelTable);
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t at = 10000 + 5000 * i;
+    sql.push_back(launch(at, 10 + i));
+    sql.push_back(kernel(at + 100, 7, 10 + i, 3, kGraph + 1));
+    sql.push_back(kernel(at + 300, 7, 10 + i, 4, kGraph + 2));
+    sql.push_back(kernel(at + 310, 20, 10 + i, 3, kGraph + 3));
+  }
+  sql.push_back(launch(30000, 50, 2));
+  sql.push_back(kernel(30100, 7, 50, 3, 0));
+  return sql;
+}
+
+ir::Recording read(const std::string& path) {
+  auto recording = read_file(path, {});
+  EXPECT_TRUE(recording) << recording.error().to_string();
+  return *std::move(recording);
+}
+
+TEST(Nsys, NodeMode) {
+  TemporaryFolder folder;
+  const ir::Recording recording = read(make_database(folder, "a.sqlite", node_mode()));
+  EXPECT_EQ(recording.format, "nsys-sqlite");
+  ASSERT_EQ(recording.graphs.size(), 1U);
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  EXPECT_EQ(graph.node_count(), 3U);
+  EXPECT_EQ(graph.info.source_id, 9U);
+  ASSERT_EQ(graph.replays.size(), 2U);
+  EXPECT_EQ(graph.replays[ir::ReplayId(0)].correlation, 10U);
+  EXPECT_EQ(graph.replays[ir::ReplayId(0)].host_start_ns, 10000);
+  for (const ir::Replay& replay : graph.replays) {
+    std::set<std::uint64_t> streams;
+    for (const ir::ReplayOp& op : graph.ops(replay)) streams.insert(op.stream);
+    EXPECT_EQ(streams, (std::set<std::uint64_t>{7, 20}));
+  }
+  EXPECT_EQ(graph.facts, (ir::FactSet{Fact::nodes, Fact::kernel_names, Fact::launch_config, Fact::node_identity,
+                                      Fact::replay_streams, Fact::replay_times}));
+  EXPECT_EQ(recording.text(graph.name[ir::NodeId(0)]), "_Z5alphav") << "the mangled name where there is one";
+  EXPECT_EQ(graph.kernel(ir::NodeId(0))->grid, (ir::Dim3{4, 2, 1}));
+  EXPECT_EQ(recording.loose_ops.size(), 1U);
+  ASSERT_EQ(recording.processes.size(), 1U);
+  EXPECT_EQ(recording.processes[ir::ProcessId(0)].pid, kPid);
+  ASSERT_EQ(recording.processes[ir::ProcessId(0)].gpus.size(), 1U);
+  EXPECT_EQ(recording.processes[ir::ProcessId(0)].gpus[0].sm_count, 132U);
+}
+
+TEST(Nsys, GraphModeSaysHowToRecapture) {
+  TemporaryFolder folder;
+  std::vector<std::string> sql = base_tables();
+  sql.emplace_back("CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, "
+                   "streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId INTEGER, graphExecId INTEGER)");
+  for (int i = 0; i < 3; ++i) {
+    sql.push_back(launch(1000 * i, 5 + i));
+    sql.push_back(fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES ({}, {}, 0, 1, 7, {}, {}, 4, 6)", 1000 * i + 100,
+                              1000 * i + 900, 5 + i, kGlobalPid));
+  }
+  const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
+  ASSERT_EQ(recording.graphs.size(), 1U);
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  EXPECT_TRUE(graph.facts.empty()) << "neither nodes nor streams: nothing may be called clean";
+  EXPECT_EQ(graph.node_count(), 0U);
+  EXPECT_EQ(graph.replays.size(), 3U);
+  EXPECT_EQ(graph.replays[ir::ReplayId(0)].host_end_ns, 50);
+  ASSERT_FALSE(graph.spoiled.empty());
+  EXPECT_EQ(graph.spoiled[0].fact, Fact::nodes);
+  EXPECT_NE(recording.text(graph.spoiled[0].reason).find("--cuda-graph-trace=node"), std::string_view::npos);
+  EXPECT_EQ(loss_count(recording, "--cuda-graph-trace=node"), 1U);
+}
+
+TEST(Nsys, CaptureTimeRangesNameTheNodes) {
+  for (const bool old_schema : {false, true}) {
+    SCOPED_TRACE(old_schema);
+    TemporaryFolder folder;
+    std::vector<std::string> sql = node_mode();
+    const std::string table = old_schema ? "CUDA_GRAPH_EVENTS" : "CUDA_GRAPH_NODE_EVENTS";
+    sql.push_back("CREATE TABLE " + table +
+                  " (start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, nameId INTEGER, graphNodeId INTEGER, "
+                  "originalGraphNodeId INTEGER)");
+    const auto creation = [&](std::int64_t time, std::int64_t node, const std::string& original) {
+      sql.push_back(fmt::format("INSERT INTO {} VALUES ({}, {}, 0, {}, 5, {}, {})", table, time, time + 1, kThread, node, original));
+    };
+    // Captured as graph 2, cloned as 5, cloned again as 9 (the executable).
+    const std::int64_t first = std::int64_t{2} << 32, second = std::int64_t{5} << 32;
+    creation(100, first + 1, "NULL");
+    creation(200, first + 2, "NULL");
+    creation(900, second + 1, std::to_string(first + 1));
+    creation(901, second + 2, std::to_string(first + 2));
+    creation(950, kGraph + 1, std::to_string(second + 1));
+    creation(951, kGraph + 2, std::to_string(second + 2));
+    creation(952, kGraph + 3, std::to_string(kGraph + 3));  // its own original: a circle must not hang
+    sql.emplace_back("CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER, globalTid INTEGER)");
+    sql.push_back(fmt::format("INSERT INTO NVTX_EVENTS VALUES (50, 300, 59, 'capture', NULL, {0}), (90, 150, 59, NULL, 6, {0}), "
+                              "(190, 250, 60, 'layer 4', NULL, {0}), (100, 100, 34, 'mark', NULL, {0}), (0, 999, 59, 'other thread', NULL, {1})",
+                              kThread, kThread + 1));
+    const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
+    const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+    EXPECT_TRUE(graph.facts.contains(Fact::nvtx));
+    const auto names = [&](std::uint32_t node) {
+      std::vector<std::string> all;
+      for (const ir::StringId id : recording.nvtx(graph.nvtx[ir::NodeId(node)])) all.emplace_back(recording.text(id));
+      return all;
+    };
+    EXPECT_EQ(names(0), (std::vector<std::string>{"capture", "model.layers.3"}));
+    EXPECT_EQ(names(1), (std::vector<std::string>{"capture", "layer 4"}));
+    EXPECT_TRUE(names(2).empty());
+  }
+}
+
+TEST(Nsys, ProcessesKeepTheirCorrelationsApart) {
+  TemporaryFolder folder;
+  std::vector<std::string> sql = base_tables();
+  sql.emplace_back(kKernelTable);
+  for (const std::int64_t pid : {std::int64_t{1}, std::int64_t{2}}) {
+    sql.push_back(launch(100, 10, 1, (pid << 24) | 5));
+    sql.push_back(kernel(200, 7, 10, 3, kGraph + 1, pid << 24));
+    sql.push_back(kernel(400, 7, 10, 3, kGraph + 2, pid << 24));
+  }
+  const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
+  ASSERT_EQ(recording.graphs.size(), 2U);
+  EXPECT_EQ(recording.processes.size(), 2U);
+  EXPECT_NE(recording.graphs[ir::GraphId(0)]->info.process, recording.graphs[ir::GraphId(1)]->info.process);
+  EXPECT_EQ(recording.graphs[ir::GraphId(0)]->replays[ir::ReplayId(0)].ops.count, 2U);
+}
+
+TEST(Nsys, MissingTablesAndColumnsAreFine) {
+  TemporaryFolder folder;
+  // The smallest known hand-made form: six columns of kernels, no graph columns.
+  const ir::Recording recording = read(make_database(
+      folder, "a.sqlite",
+      {"CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)", "INSERT INTO StringIds VALUES (1, 'k')",
+       "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, \"end\" INTEGER, deviceId INTEGER, streamId INTEGER, correlationId "
+       "INTEGER, shortName INTEGER)",
+       "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 0, 7, 3, 1), (3, 4, 0, 7, 4, 1)"}));
+  EXPECT_TRUE(recording.graphs.empty());
+  ASSERT_EQ(recording.loose_ops.size(), 2U);
+  EXPECT_EQ(recording.text(recording.loose_ops[0].name), "k");
+  const ir::Recording empty = read(make_database(folder, "b.sqlite", base_tables()));
+  EXPECT_FALSE(empty.has_timeline);
+}
+
+TEST(Nsys, ANewerSchemaIsNoted) {
+  TemporaryFolder folder;
+  std::vector<std::string> sql = base_tables("4.1.0");
+  EXPECT_EQ(loss_count(read(make_database(folder, "a.sqlite", sql)), "newer than any"), 1U);
+}
+
+TEST(NsysDamage, WrongTypesAndImpossibleTimesAreCounted) {
+  TemporaryFolder folder;
+  std::vector<std::string> sql = node_mode();
+  sql.emplace_back("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (NULL, 5, 0, 7, 10, 0, 4, 4, 3, 1, 1, 1, 1, 1, 1, NULL, NULL)");
+  sql.emplace_back("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (500, 5, 0, 7, 10, 0, 4, 4, 3, 1, 1, 1, 1, 1, 1, NULL, NULL)");
+  sql.emplace_back("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('x', 'y', 'z', x'00ff', -4, 'q', -1, 'n', 99, -7, 9e99, 1, 1, 1, 1, 'a', 'b')");
+  const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
+  EXPECT_EQ(loss_count(recording, "without usable times"), 2U);
+  for (const auto& graph : recording.graphs)
+    for (const ir::Replay& replay : graph->replays) EXPECT_FALSE(replay.complete);
+}
+
+TEST(NsysDamage, ViewsAndForeignDatabases) {
+  TemporaryFolder folder;
+  // A view of a wanted name is no table: it could run anything.
+  std::vector<std::string> sql = base_tables();
+  sql.emplace_back("CREATE TABLE t (start INTEGER, \"end\" INTEGER)");
+  sql.emplace_back("INSERT INTO t VALUES (1, 2)");
+  sql.emplace_back("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT start, \"end\", randomblob(1000000000) AS deviceId FROM t");
+  const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
+  EXPECT_TRUE(recording.loose_ops.empty());
+  auto foreign = read_file(make_database(folder, "b.sqlite", {"CREATE TABLE photos (id INTEGER)"}), {});
+  ASSERT_FALSE(foreign);
+  EXPECT_EQ(foreign.error().code, ErrorCode::foreign_format);
+}
+
+TEST(NsysDamage, HugeTextIsALimit) {
+  TemporaryFolder folder;
+  std::vector<std::string> sql = node_mode();
+  sql.emplace_back("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', hex(zeroblob(20000000)))");
+  auto recording = read_file(make_database(folder, "a.sqlite", sql), {});
+  ASSERT_FALSE(recording);
+  EXPECT_EQ(recording.error().code, ErrorCode::limit);
+}
+
+TEST(NsysDamage, CorruptAndCutFilesAreErrorsOrReadable) {
+  TemporaryFolder folder;
+  const std::string bytes = read_bytes(make_database(folder, "a.sqlite", node_mode()));
+  std::uint32_t state = 1;
+  for (int round = 0; round < 300; ++round) {
+    std::string broken = bytes;
+    for (int i = 0; i < 8; ++i) {
+      state = state * 1664525 + 1013904223;
+      broken[100 + state % (broken.size() - 100)] = static_cast<char>(state >> 24);
+    }
+    auto recording = read_with("nsys-sqlite", broken);
+    if (!recording) {
+      EXPECT_FALSE(recording.error().message.empty());
+    }
+  }
+  for (std::size_t cut = 0; cut < bytes.size(); cut += 512) {
+    auto recording = read_with("nsys-sqlite", std::string_view(bytes).substr(0, cut));
+    if (!recording) {
+      EXPECT_FALSE(recording.error().message.empty());
+    }
+  }
+}
+
+TEST(Nsys, CompressedDatabasesAreReadFromMemory) {
+  TemporaryFolder folder;
+  const std::string bytes = read_bytes(make_database(folder, "a.sqlite", node_mode()));
+  const ir::Recording recording = read(folder.write("a.sqlite.gz", gzip(bytes)));
+  EXPECT_EQ(recording.graphs.size(), 1U);
+}
+
+}  // namespace
+}  // namespace cglint::import
