@@ -27,9 +27,9 @@ __device__ __forceinline__ void pdl_trigger() {
 #endif
 }
 
-// Both, for a kernel compiled once for each kind of launch (LaunchContext::pdl). The wait lets loads issued
-// before it finish first: without a programmatic edge that would put a load of weights and the load of data
-// in sequence for nothing, about 0.4 us on an H200.
+// Both, for a kernel compiled once for each kind of launch (LaunchContext::pdl). A plain launch is better off
+// without: the wait keeps loads before and after it in order, and an RMSNorm that differed in nothing else took
+// 2.32 us with it and 1.86 without on an H200.
 template <bool kPdl>
 __device__ __forceinline__ void pdl_begin() {
   if constexpr (kPdl) {
