@@ -251,7 +251,7 @@ int main(int argc, char** argv) {
   using namespace cglint::kernels::moe;
   Options options;
   bool good = true;
-  for (int i = 1; i < argc && good; ++i) {
+  for (int i = 1; i < argc && good; i += 2) {
     const std::string argument = argv[i];
     const char* value = i + 1 < argc ? argv[i + 1] : nullptr;
     if (value == nullptr) {
@@ -279,7 +279,6 @@ int main(int argc, char** argv) {
     } else {
       good = false;
     }
-    ++i;
   }
   if (!good) {
     std::fprintf(
