@@ -213,8 +213,8 @@ class Search {
   // Creates the loser first: everything between the winner (or the start of its block) and the loser that the
   // loser does not depend on moves behind the loser. Keeps dependencies: what moves is not an ancestor of
   // what it moves across.
-  void mend(Order& order, const Loss& loss, bool whole_block) const {
-    const std::vector<std::uint32_t> position = positions(order);
+  // `position` is the inverse of `order` and is kept so.
+  void mend(Order& order, std::vector<std::uint32_t>& position, const Loss& loss, bool whole_block) const {
     const std::uint32_t end = position[loss.loser], winner = position[loss.winner];
     if (winner >= end) return;  // mended by an earlier move
     const std::uint32_t begin = whole_block ? block_begin(order, winner) : winner;
@@ -232,6 +232,7 @@ class Search {
     Order first, second;
     for (std::uint32_t i = begin; i <= end; ++i) (needed[i - begin] ? first : second).push_back(order[i]);
     std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), order.begin() + begin));
+    for (std::uint32_t i = begin; i <= end; ++i) position[order[i]] = i;
   }
 
   // Losses that look alike: same labels, same distances.
@@ -253,8 +254,9 @@ class Search {
 
   Order apply(const Order& base, const std::vector<Step>& steps) const {
     Order order = base;
+    std::vector<std::uint32_t> position = positions(order);
     for (const Step& step : steps) {
-      for (const Loss& loss : step.losses) mend(order, loss, step.whole_block);
+      for (const Loss& loss : step.losses) mend(order, position, loss, step.whole_block);
     }
     return order;
   }
