@@ -31,6 +31,13 @@ std::size_t utf8_sequence(std::string_view text) {
   return 0;
 }
 
+// U+200E, U+200F, U+202A..U+202E, U+2066..U+2069.
+bool is_bidi_control(std::string_view sequence) {
+  const auto b1 = static_cast<unsigned char>(sequence[1]), b2 = static_cast<unsigned char>(sequence[2]);
+  if (static_cast<unsigned char>(sequence[0]) != 0xE2) return false;
+  return (b1 == 0x80 && (b2 == 0x8E || b2 == 0x8F || (b2 >= 0xAA && b2 <= 0xAE))) || (b1 == 0x81 && b2 >= 0xA6 && b2 <= 0xA9);
+}
+
 std::string escape(std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   std::string out;
@@ -40,6 +47,15 @@ std::string escape(std::string_view text) {
     const std::size_t length = utf8_sequence(text.substr(i));
     // U+0080..U+009F are terminal controls too.
     const bool c1_control = length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (length == 3 && is_bidi_control(text.substr(i, 3))) {  // would reorder what a reader sees
+      for (std::size_t k = 0; k < 3; ++k) {
+        out += "\\x";
+        out += kHex[static_cast<unsigned char>(text[i + k]) >> 4U];
+        out += kHex[static_cast<unsigned char>(text[i + k]) & 15U];
+      }
+      i += 3;
+      continue;
+    }
     if (length == 0 || c < 0x20 || c == 0x7F || c1_control) {
       out += "\\x";
       out += kHex[c >> 4U];

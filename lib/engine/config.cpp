@@ -37,18 +37,19 @@ int best(const std::vector<std::string>& selectors, const RuleInfo& rule) {
   return value;
 }
 
-bool parses(RuleOption::Type type, const std::string& value) {
+bool parses(const RuleOption& option, const std::string& value) {
   const char* const end = value.data() + value.size();
-  switch (type) {
+  const auto in_range = [&](double number) { return number >= option.min && number <= option.max; };  // false for NaN
+  switch (option.type) {
     case RuleOption::Type::integer: {
       std::int64_t parsed = 0;
       const auto result = std::from_chars(value.data(), end, parsed);
-      return result.ec == std::errc() && result.ptr == end;
+      return result.ec == std::errc() && result.ptr == end && in_range(static_cast<double>(parsed));
     }
     case RuleOption::Type::number: {
       double parsed = 0;
       const auto result = std::from_chars(value.data(), end, parsed);
-      return result.ec == std::errc() && result.ptr == end;
+      return result.ec == std::errc() && result.ptr == end && in_range(static_cast<double>(parsed));
     }
     case RuleOption::Type::boolean: return value == "true" || value == "false";
     case RuleOption::Type::text: return true;
@@ -93,6 +94,11 @@ bool Config::requested_by_name(const RuleInfo& rule) const {
 
 bool Config::selected(const RuleInfo& rule) const {
   if (rule.status == RuleStatus::removed) return false;
+  // Giving the limit is asking for its rule.
+  if (rule.opt_in) {
+    const Rule* const known = find_rule(rule.code);
+    return known != nullptr && known->active(*this);
+  }
   const int chosen = select.empty() ? 0 : best(select, rule);
   return chosen >= 0 && chosen > best(ignore, rule);
 }
@@ -122,6 +128,19 @@ std::string Config::text(const RuleInfo& rule, std::string_view option) const {
 base::Result<void> validate(const Config& config) {
   CGLINT_TRY(check_selectors(config.select, "--select"));
   CGLINT_TRY(check_selectors(config.ignore, "--ignore"));
+  bool any_selected = false;
+  for (const auto& rule : all_rules()) {
+    const RuleInfo& info = rule->info();
+    any_selected = any_selected || config.selected(info);
+    if (!info.opt_in) continue;
+    const bool active = rule->active(config);
+    if (!active && config.requested_by_name(info))
+      return make_error(ErrorCode::usage, fmt::format("--select {}: {} runs only with its limit; see 'cglint explain {}'", info.code, info.slug, info.code));
+    const auto ignored = std::find_if(config.ignore.begin(), config.ignore.end(), [&](const std::string& s) { return s == info.code || s == info.slug; });
+    if (active && ignored != config.ignore.end())
+      return make_error(ErrorCode::usage, fmt::format("--ignore {} contradicts the limit given for it", *ignored));
+  }
+  if (!any_selected) return make_error(ErrorCode::usage, "no rule is left to run; see --select and --ignore");
   for (const auto& [code, severity] : config.severity)
     if (find_rule(code) == nullptr) return make_error(ErrorCode::usage, fmt::format("no rule '{}'", base::printable(code)));
   for (const auto& [key, value] : config.options) {
@@ -141,8 +160,10 @@ base::Result<void> validate(const Config& config) {
         message += fmt::format("; did you mean '{}'?", near);
       return make_error(ErrorCode::usage, message);
     }
-    if (!parses(it->type, value))
-      return make_error(ErrorCode::usage, fmt::format("--option {}: cannot read the value '{}'", base::printable(key), base::printable(value)));
+    if (!parses(*it, value))
+      return make_error(ErrorCode::usage, fmt::format("--option {}: '{}' is no {} in its range; see 'cglint explain {}'", base::printable(key), base::printable(value),
+                                                      it->type == RuleOption::Type::integer ? "integer" : it->type == RuleOption::Type::number ? "number" : "value (true or false)",
+                                                      rule->info().code));
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -26,6 +27,8 @@ struct RuleOption {
   std::string_view name;             // snake_case
   std::string_view default_value;    // as a user would write it
   std::string_view help;
+  double min = std::numeric_limits<double>::lowest();   // of numbers and integers, both included
+  double max = std::numeric_limits<double>::max();
 };
 
 struct RuleInfo {

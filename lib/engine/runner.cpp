@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -75,8 +76,9 @@ struct InputChecker::State final : FindingSink {
   std::vector<base::Error> errors;  // the input could not be read
   std::size_t hidden_possible = 0;
   std::vector<bool> checked;
-  std::size_t checkable_graphs = 0;
+  std::size_t checkable_graphs = 0, graphs_without_node_rows = 0;
   bool joined_elsewhere = false;
+  std::set<std::string> rules_checked;
   std::size_t rule_checks = 0;      // rules that really looked at a graph
 
   const ir::Recording* identities_of = nullptr;
@@ -164,6 +166,7 @@ struct InputChecker::State final : FindingSink {
     if (const analysis::Layers& layers = analyses.layers(); layers.count > 0) line.layers = layers.count;
     line.checkable = graph->facts.contains(ir::Fact::nodes) && graph->node_count() > 0;
     if (line.checkable) ++checkable_graphs;
+    if (!graph->facts.contains(ir::Fact::nodes)) ++graphs_without_node_rows;
     summary.graph_summaries.push_back(std::move(line));
   }
 };
@@ -205,7 +208,10 @@ void InputChecker::check_graph(const ir::Recording& recording, ir::GraphId graph
     base::set_check_context(info.code.data());
     const std::size_t unchecked_before = state.unchecked_count;
     rule->check({recording, graph_id, graph, analyses, state.config, info}, state);
-    if (state.unchecked_count == unchecked_before) ++state.rule_checks;
+    if (state.unchecked_count == unchecked_before) {
+      ++state.rule_checks;
+      state.rules_checked.insert(std::string(info.code));
+    }
     base::set_check_context("");
   }
   state.link_causes();
@@ -228,13 +234,16 @@ void InputChecker::finish(const ir::Recording& recording) {
     line.offset_bytes = loss.offset_bytes;
     line.facts = loss.facts;
     summary.has_error_loss |= loss.severity == ir::Loss::Severity::error;
+    summary.has_data_loss |= loss.severity == ir::Loss::Severity::data_loss;
     summary.losses.push_back(std::move(line));
   }
   if (state.joined_elsewhere && state.summary.graphs == 0) return;
   if (state.checkable_graphs == 0) {
     summary.nothing_to_check = true;
-    if (!state.not_checked_entries.empty())
-      summary.nothing_reason = state.not_checked_entries.front().reason;
+    if (state.graphs_without_node_rows > 0)
+      summary.nothing_reason = ir::fact_missing_phrase(ir::Fact::nodes);
+    else if (summary.graphs > 0)
+      summary.nothing_reason = summary.graphs == 1 ? "the graph has no nodes" : "the graphs have no nodes";
     else if (recording.has_timeline)
       summary.nothing_reason = summary.loose_kernels > 0
                                    ? fmt::format("{}, but no graph launch", base::count_of(summary.loose_kernels, "GPU kernel"))
@@ -258,8 +267,10 @@ Report merge_inputs(const Config& config, std::vector<InputChecker> inputs) {
     const RuleInfo& info = rule->info();
     if (config.selected(info) && (!info.opt_in || rule->active(config))) report.rules_run.emplace_back(info.code);
   }
+  std::set<std::string> checked;
   for (InputChecker& input : inputs) {
     InputChecker::State& state = *input.state_;
+    checked.insert(state.rules_checked.begin(), state.rules_checked.end());
     for (base::Error& error : state.errors) report.errors.push_back(std::move(error));
     if (!state.errors.empty()) continue;
     report.hidden_possible += state.hidden_possible;
@@ -298,6 +309,7 @@ Report merge_inputs(const Config& config, std::vector<InputChecker> inputs) {
     for (NotChecked& entry : state.not_checked_entries) report.not_checked.push_back(std::move(entry));
     report.inputs.push_back(std::move(state.summary));
   }
+  report.rules_checked.assign(checked.begin(), checked.end());
   return report;
 }
 
@@ -312,6 +324,7 @@ int Report::exit_code(const Config& config) const {
     return 1;
   if (inputs.empty() || std::any_of(inputs.begin(), inputs.end(), [](const InputSummary& input) { return input.nothing_to_check; }))
     return 4;
+  if (std::any_of(inputs.begin(), inputs.end(), [](const InputSummary& input) { return input.has_data_loss; })) return 4;
   if (std::any_of(not_checked.begin(), not_checked.end(), [&](const NotChecked& entry) { return entry.requested || config.fail_on_unchecked; }))
     return 4;
   return 0;

@@ -48,7 +48,7 @@ struct InputSummary {
     ir::FactSet facts;
   };
   std::vector<LossLine> losses;
-  bool has_error_loss = false;
+  bool has_error_loss = false, has_data_loss = false;
   // How the replays of another input were tied to this one's graphs.
   struct JoinLine {
     std::string timeline_file, timeline_graph, graph;
@@ -67,10 +67,11 @@ struct Report {
   std::vector<NotChecked> not_checked;
   std::size_t hidden_possible = 0;     // findings below min_confidence
   std::vector<base::Error> errors;     // inputs that could not be read
-  std::vector<std::string> rules_run;  // codes
+  std::vector<std::string> rules_run;      // codes that were selected
+  std::vector<std::string> rules_checked;  // of them, those that could look at one graph at least
 
   // 3 internal failure, 2 usage or unreadable input, 1 findings at or above the threshold, 4 nothing to check or
-  // something asked for could not be checked, 0 clean; the first that applies in that order.
+  // something asked for could not be checked or part of an input was lost, 0 clean; the first that applies in that order.
   [[nodiscard]] int exit_code(const Config& config) const;
 };
 

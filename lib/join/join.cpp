@@ -7,6 +7,8 @@
 #include <unordered_map>
 
 #include "analysis/kernel_identity.h"
+#include "analysis/predicted_streams.h"
+#include "analysis/replay_streams.h"
 
 namespace cglint::join {
 namespace {
@@ -15,6 +17,7 @@ using ir::Fact;
 using ir::NodeId;
 
 constexpr double kMinimumFit = 0.98;
+constexpr double kCertainPrediction = 0.995;
 
 // What a node looks like to the other recording. Tokens of equal looks share a number.
 class Tokens {
@@ -233,6 +236,18 @@ void copy_processes(ir::Recording& to, const ir::Recording& from) {
   }
 }
 
+// The stream counts, if the graph's prediction is as good as certain and the trace's largest launch shows another one.
+std::optional<Contradiction> stream_contradiction(const ir::Recording& structure, const Candidate& target, const ir::Recording& timeline,
+                                                  const Candidate& source) {
+  const ir::Graph& graph = *structure.graphs[target.id];
+  const ir::Graph& traced = *timeline.graphs[source.id];
+  if (!traced.facts.contains(Fact::replay_streams)) return std::nullopt;
+  const analysis::ReplayStreams measured = analysis::replay_streams(traced);
+  const analysis::PredictedStreams predicted = analysis::predict_streams(structure, graph);
+  if (!measured.available || !predicted.available || predicted.confidence < kCertainPrediction || predicted.count == measured.max) return std::nullopt;
+  return Contradiction{std::string(structure.text(graph.info.name)), std::string(timeline.text(traced.info.name)), predicted.count, measured.max};
+}
+
 bool takes_replays(const ir::Graph& graph) {
   return graph.info.role != ir::GraphRole::body && graph.info.role != ir::GraphRole::eager && graph.replays.empty() &&
          graph.facts.contains_all({Fact::nodes, Fact::edges});
@@ -240,7 +255,7 @@ bool takes_replays(const ir::Graph& graph) {
 
 }  // namespace
 
-Report join_timeline(ir::Recording& structure, ir::Recording& timeline) {
+Report join_timeline(ir::Recording& structure, ir::Recording& timeline, bool force) {
   Report report;
   const analysis::KernelIdentities structure_names(structure, analysis::KernelTable::builtin());
   const analysis::KernelIdentities timeline_names(timeline, analysis::KernelTable::builtin());
@@ -259,16 +274,24 @@ Report join_timeline(ir::Recording& structure, ir::Recording& timeline) {
     const Candidate source = describe(timeline, id, timeline_names, tokens);
     std::size_t best = targets.size();
     double best_fit = kMinimumFit;
+    std::optional<Contradiction> contradiction;
     for (std::size_t t = 0; t < targets.size(); ++t) {
       const double fit = similarity(targets[t], source);
       if (fit < kMinimumFit) continue;
+      if (!force) {
+        if (auto found = stream_contradiction(structure, targets[t], timeline, source)) {
+          contradiction = std::move(found);
+          continue;
+        }
+      }
       if (best == targets.size() || std::tuple(fit, !used[t]) > std::tuple(best_fit, !used[best])) {
         best = t;
         best_fit = fit;
       }
     }
     if (best == targets.size()) {
-      report.unmatched_timeline.emplace_back(timeline.text(traced.info.name));
+      if (contradiction) report.contradictions.push_back(std::move(*contradiction));
+      else report.unmatched_timeline.emplace_back(timeline.text(traced.info.name));
       continue;
     }
     used[best] = true;

@@ -25,8 +25,15 @@ struct Match {
   }
 };
 
+// A traced graph that fits by its operations but not by its streams.
+struct Contradiction {
+  std::string structure_graph, timeline_graph;
+  std::uint32_t predicted = 0, measured = 0;
+};
+
 struct Report {
   std::vector<Match> matches;
+  std::vector<Contradiction> contradictions;     // not joined
   std::vector<std::string> unmatched_structure;  // graphs of the structure without a traced graph
   std::vector<std::string> unmatched_timeline;   // traced graphs that fit no graph of the structure
 };
@@ -37,6 +44,8 @@ struct Report {
 // replays yet that comes first is taken. Within a launch, operations are walked by start time; each takes the ready node
 // (all predecessors taken) that looks the same, preferring the stream its predecessor ran on. Graphs that already have
 // replays, bodies and eager launches are left alone.
-Report join_timeline(ir::Recording& structure, ir::Recording& timeline);
+// The same operations in another order of recording make another graph: where the graph's predicted stream count is certain
+// and the trace shows another one, the two are not joined, unless `force`.
+Report join_timeline(ir::Recording& structure, ir::Recording& timeline, bool force = false);
 
 }  // namespace cglint::join

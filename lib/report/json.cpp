@@ -187,6 +187,7 @@ std::string render_json(const engine::Report& report, const engine::Config& conf
   json["tool"] = {{"name", "cglint"}, {"version", tool_version}};
   json["exit_code"] = report.exit_code(config);
   json["rules_run"] = report.rules_run;
+  json["rules_checked"] = report.rules_checked;
   Json inputs = Json::array();
   for (const engine::InputSummary& input : report.inputs) inputs.push_back(input_json(input));
   json["inputs"] = std::move(inputs);

@@ -228,9 +228,9 @@ std::string render_text(const engine::Report& report, const engine::Config& conf
   if (suppressed > 0) summary += fmt::format(", {} suppressed", suppressed);
   if (report.hidden_possible > 0) summary += fmt::format(", {} below the shown confidence (--confidence possible shows them)", report.hidden_possible);
   const bool clean = report.exit_code(config) == 0 && counts[0] + counts[1] + counts[2] == 0;
-  out += fmt::format("{} in {}{}; {} ran\n", clean && report.not_checked.empty() ? paint.good(summary) : summary, base::count_of(graphs, "graph"),
+  out += fmt::format("{} in {}{}; {} of {} checked\n", clean && report.not_checked.empty() ? paint.good(summary) : summary, base::count_of(graphs, "graph"),
                      launches > 0 ? fmt::format(" ({})", base::count_of(launches, "launch", "launches")) : "",
-                     base::count_of(report.rules_run.size(), "rule"));
+                     report.rules_checked.size(), base::count_of(report.rules_run.size(), "rule"));
   return out;
 }
 

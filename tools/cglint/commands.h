@@ -40,7 +40,8 @@ std::string version_text();        // "0.1.0"
 // Where a file is written: "-" or "" is standard output. The file appears whole or not at all (a temporary beside it is
 // renamed). Returns false after printing one line to stderr.
 bool write_output(const std::string& path, const std::string& text);
-void print_error(const std::string& line);   // "cglint: error: ..." on stderr
+void print_stderr(const std::string& text);  // as it is; failures are ignored
+void print_error(const std::string& line);   // "cglint: error: ..." on stderr, control characters escaped
 
 enum class ColourWhen : std::uint8_t { automatic, always, never };
 bool use_colour(ColourWhen when, int file_descriptor);   // honours NO_COLOR and FORCE_COLOR

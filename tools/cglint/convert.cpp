@@ -87,6 +87,10 @@ int run_convert(const ConvertOptions& options) {
     auto chosen = choose_graph(*recording, options.graph);
     if (!chosen) return fail(chosen.error());
     graph = *chosen;
+    if (!recording->graphs[graph]->facts.contains_all({ir::Fact::nodes, ir::Fact::edges})) {
+      print_error(options.input + ": the input does not tell the dependency edges, and DOT would say that there are none");
+      return kExitUsage;
+    }
   }
   // Written beside the target and renamed, so that an interrupted run leaves no half file.
   const bool direct = options.output == "-" || options.output.starts_with("/dev/");
@@ -101,7 +105,7 @@ int run_convert(const ConvertOptions& options) {
                            : options.output.ends_with(".zst") ? exporter::Compression::zstd
                                                               : exporter::Compression::none;
       auto stats = exporter::write_capture_file(*recording, target, writer);
-      if (stats) summary = fmt::format("{} graphs and {} equal ones in {} records", stats->graphs, stats->instances, stats->records);
+      if (stats) summary = fmt::format("{}{} in {}", base::count_of(stats->graphs, "graph"), stats->instances > 0 ? fmt::format(" and {} equal to one of them", stats->instances) : "", base::count_of(stats->records, "record"));
       else result = std::move(stats).error();
     } else {
       auto sink = exporter::open_file_sink(target);
@@ -113,7 +117,7 @@ int run_convert(const ConvertOptions& options) {
       } else {
         auto stats = exporter::write_chrome_trace(*recording, **sink);
         if (stats) {
-          summary = fmt::format("{} operations", stats->operations);
+          summary = base::count_of(stats->operations, "operation");
           if (stats->predicted_graphs > 0) summary += fmt::format(", {} graphs on predicted streams", stats->predicted_graphs);
           if (stats->skipped_graphs > 0) summary += fmt::format(", {} graphs left out (no replay, no prediction)", stats->skipped_graphs);
         } else {
@@ -131,11 +135,11 @@ int run_convert(const ConvertOptions& options) {
     error.file = options.output;  // not the temporary's name
     return fail(error);
   }
-  if (options.output != "-") fmt::print(stderr, "wrote {}: {}\n", base::printable(options.output), summary);
+  if (options.output != "-") print_stderr(fmt::format("wrote {}: {}\n", base::printable(options.output), summary));
   int code = kExitClean;
   for (const ir::Loss& loss : recording->losses) {
     if (loss.severity == ir::Loss::Severity::info) continue;
-    fmt::print(stderr, "{}: {} ({} times)\n", base::printable(options.input), base::printable(recording->text(loss.what)), loss.count);
+    print_stderr(fmt::format("{}: {} ({} times)\n", base::printable(options.input), base::printable(recording->text(loss.what)), loss.count));
     if (loss.severity == ir::Loss::Severity::error) code = kExitUsage;
   }
   return code;

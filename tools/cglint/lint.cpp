@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <span>
 #include <thread>
 
@@ -28,7 +30,7 @@ struct LintOptions {
   std::string format = "text";
   std::string output;
   std::string fail_on = "warning", confidence = "likely", streams_from = "best", colour = "auto";
-  bool no_join = false;
+  bool no_join = false, force_join = false;
   bool quiet = false, statistics = false, no_progress = false, exit_zero = false;
   unsigned jobs = 0;
 };
@@ -69,11 +71,17 @@ bool check_joined(const std::string& structure_path, const std::string& timeline
   if (!structure || !timeline) return false;
   auto structure_checker = std::make_unique<engine::InputChecker>(options.config, kernels, structure_path);
   auto timeline_checker = std::make_unique<engine::InputChecker>(options.config, kernels, timeline_path);
-  const join::Report joined = join::join_timeline(*structure, *timeline);
+  const join::Report joined = join::join_timeline(*structure, *timeline, options.force_join);
   for (const join::Match& match : joined.matches)
     structure_checker->add_join({timeline_path, match.timeline_graph, match.structure_graph, match.by_id, match.replays, match.operations,
                                  match.matched, match.ambiguous, match.out_of_order});
-  if (joined.matches.empty()) structure_checker->set_join_problem("no graph launch in " + timeline_path + " fits a graph of this file; they were checked separately");
+  for (const join::Contradiction& found : joined.contradictions)
+    structure_checker->set_join_problem(fmt::format("graph {} is predicted to replay on {}, but its launches in {} use {}: taken for another recording and checked "
+                                                    "separately (--join joins them all the same)",
+                                                    found.structure_graph, base::count_of(found.predicted, "stream"), timeline_path, found.measured));
+  if (!joined.contradictions.empty()) {
+    if (!joined.matches.empty()) timeline_checker->joined_elsewhere();
+  } else if (joined.matches.empty()) structure_checker->set_join_problem("no graph launch in " + timeline_path + " fits a graph of this file; they were checked separately");
   else timeline_checker->joined_elsewhere();
   structure_checker->finish(*structure);
   timeline_checker->finish(*timeline);
@@ -129,6 +137,19 @@ int run_lint(LintOptions& options) {
     }
   }
 
+  // A file named twice is checked once.
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < paths.size();) {
+    std::error_code ignored;
+    const std::filesystem::path real = std::filesystem::canonical(paths[i], ignored);
+    if (path_errors[i] || seen.insert(real.empty() ? paths[i] : real.string()).second) {
+      ++i;
+      continue;
+    }
+    paths.erase(paths.begin() + static_cast<std::ptrdiff_t>(i));
+    path_errors.erase(path_errors.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+
   Progress progress(!options.no_progress && !options.quiet);
   std::vector<std::unique_ptr<engine::InputChecker>> slots(paths.size());
   std::atomic<std::size_t> next{0};
@@ -178,6 +199,19 @@ int run_lint(LintOptions& options) {
   }
   if (!text.empty() && !write_output(options.output, text)) return kExitUsage;
   const int code = report.exit_code(config);
+  // An exit code is never without its reason on the terminal.
+  const bool elsewhere = options.quiet || options.format == "json" || !(options.output.empty() || options.output == "-");
+  if (elsewhere && (code == kExitUsage || code == kExitNothingToCheck)) {
+    for (const engine::InputSummary& input : report.inputs) {
+      for (const auto& loss : input.losses)
+        if (loss.severity != "info")
+          print_error(fmt::format("{}: {} ({}{})", input.file, loss.what, base::count_of(loss.count, "time"),
+                                  loss.offset_bytes != ~std::uint64_t{0} ? fmt::format(", first at byte {}", loss.offset_bytes) : ""));
+      if (input.nothing_to_check) print_error(fmt::format("{}: nothing to check: {}", input.file, input.nothing_reason));
+    }
+    for (const engine::NotChecked& entry : report.not_checked)
+      if (entry.requested || config.fail_on_unchecked) print_error(fmt::format("{}: {} not checked: {}", entry.file, entry.code, entry.reason));
+  }
   return options.exit_zero && code == kExitFindings ? kExitClean : code;
 }
 
@@ -201,6 +235,7 @@ void add_lint(CLI::App& app, Cli& cli) {
       ->check(CLI::IsMember({"possible", "likely", "certain"}))->capture_default_str();
   lint->add_option("--kernel-table", options->kernel_table, "A known-kernel table (TOML) that extends the built-in one");
   lint->add_flag("--no-join", options->no_join, "Check a structure file and a trace separately instead of joining them");
+  lint->add_flag("--join", options->force_join, "Join a structure file and a trace even if their stream counts contradict each other")->excludes("--no-join");
   lint->add_option("--format", options->format, "Output format")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
   lint->add_option("-o,--output", options->output, "Write the report to a file");
   lint->add_flag("-q,--quiet", options->quiet, "One line per finding, nothing else");

@@ -19,7 +19,7 @@ constexpr const char* kFooter = R"(examples:
 
 exit codes:
   0 clean   1 findings at or above --fail-on   2 bad usage or unreadable input   3 internal failure
-  4 nothing to check, or a rule or limit that was asked for could not be checked
+  4 nothing to check, a rule or limit that was asked for could not be checked, or part of the input was lost
   (where several apply, the first of 3, 2, 1, 4))";
 
 }  // namespace
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (capabilities) return print_capabilities();
     if (!cli.run) {
-      fmt::print(stderr, "{}", app.help());
+      print_stderr(app.help());
       return kExitUsage;
     }
     return cli.run();

@@ -58,7 +58,7 @@ int list_rules(const std::string& format) {
                       {"severity", severity_name(info.severity)}, {"status", rule_status_name(info.status)}, {"since", info.since},
                       {"opt_in", info.opt_in}, {"needs", std::move(needs)}, {"options", std::move(options)}});
     }
-    return write_output("", list.dump(2) + "\n") ? kExitClean : kExitInternal;
+    return write_output("", list.dump(2) + "\n") ? kExitClean : kExitUsage;
   }
   std::string text;
   if (format == "md") {
@@ -73,7 +73,7 @@ int list_rules(const std::string& format) {
       text += fmt::format("{}  {:<28} {:<8} {}\n", info.code, info.slug, severity_name(info.severity), info.summary);
     }
   }
-  return write_output("", text) ? kExitClean : kExitInternal;
+  return write_output("", text) ? kExitClean : kExitUsage;
 }
 
 int explain(const std::string& name) {
@@ -88,7 +88,7 @@ int explain(const std::string& name) {
     print_error(fmt::format("no rule '{}'{}", base::printable(name), near.empty() ? std::string("; 'cglint rules' lists them") : fmt::format("; did you mean '{}'?", near)));
     return kExitUsage;
   }
-  return write_output("", header_text(rule->info()) + "\n" + std::string(engine::rule_page(rule->info().code))) ? kExitClean : kExitInternal;
+  return write_output("", header_text(rule->info()) + "\n" + std::string(engine::rule_page(rule->info().code))) ? kExitClean : kExitUsage;
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ int print_capabilities() {
   text += "\n'yes': the format can hold the facts that the rule needs; a given file may lack them, and the report then says which.\n";
   for (const auto& importer : import::all_importers())
     text += fmt::format("{:<12} {}\n             facts: {}\n", importer->name(), importer->description(), facts_text(importer->can_supply()));
-  return write_output("", text) ? kExitClean : kExitInternal;
+  return write_output("", text) ? kExitClean : kExitUsage;
 }
 
 void add_rules(CLI::App& app, Cli& cli) {

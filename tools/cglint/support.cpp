@@ -15,7 +15,9 @@ namespace cglint::cli {
 
 std::string version_text() { return CGLINT_VERSION; }
 
-void print_error(const std::string& line) { fmt::print(stderr, "cglint: error: {}\n", line); }
+// std::fputs, not fmt::print: a closed or full stderr must not throw.
+void print_stderr(const std::string& text) { std::fputs(text.c_str(), stderr); }
+void print_error(const std::string& line) { print_stderr("cglint: error: " + base::printable(line, 4000) + "\n"); }
 
 bool write_output(const std::string& path, const std::string& text) {
   if (path.empty() || path == "-") {
@@ -78,17 +80,17 @@ void Progress::update(const std::string& file, std::uint64_t done_bytes, std::ui
   state_->shown = true;
   const double mib = static_cast<double>(done_bytes) / (1024.0 * 1024.0);
   if (total_bytes > 0)
-    fmt::print(stderr, "\r\x1b[K{}: {:.0f} % ({:.0f} MiB)", base::printable(file, 60),
-               100.0 * static_cast<double>(done_bytes) / static_cast<double>(total_bytes), mib);
+    print_stderr(fmt::format("\r\x1b[K{}: {:.0f} % ({:.0f} MiB)", base::printable(file, 60),
+                             100.0 * static_cast<double>(done_bytes) / static_cast<double>(total_bytes), mib));
   else
-    fmt::print(stderr, "\r\x1b[K{}: {:.0f} MiB", base::printable(file, 60), mib);
+    print_stderr(fmt::format("\r\x1b[K{}: {:.0f} MiB", base::printable(file, 60), mib));
   std::fflush(stderr);
 }
 
 void Progress::clear() {
   const std::lock_guard lock(state_->mutex);
   if (!state_->shown) return;
-  fmt::print(stderr, "\r\x1b[K");
+  print_stderr("\r\x1b[K");
   std::fflush(stderr);
   state_->shown = false;
 }

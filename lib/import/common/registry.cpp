@@ -47,21 +47,43 @@ std::string known_formats() {
 
 bool has_glob_characters(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
 
-base::Result<void> expand_directory(const std::string& directory, std::vector<std::string>& out) {
+// Names that make a file one of ours even if its bytes cannot be recognised (unreadable, empty, torn): it is listed, so that
+// reading it gives its error. Other files of a directory are passed over.
+bool has_own_suffix(const fs::path& path) {
+  std::string name = path.filename().string();
+  for (const std::string_view compressed : {".gz", ".zst"})
+    if (name.ends_with(compressed)) name.resize(name.size() - compressed.size());
+  for (const std::string_view suffix : {".dot", ".cgl.jsonl", ".json", ".sqlite"})
+    if (name.ends_with(suffix)) return true;
+  return false;
+}
+
+void expand_directory(const std::string& directory, std::vector<std::string>& out) {
   std::error_code error;
-  fs::recursive_directory_iterator it(directory, fs::directory_options::skip_permission_denied, error), end;
-  if (error) return make_error(ErrorCode::io, fmt::format("cannot list: {}", error.message())).with_file(directory);
-  Limits limits;
-  for (; it != end; it.increment(error)) {
-    if (error) return make_error(ErrorCode::io, fmt::format("cannot list: {}", error.message())).with_file(directory);
+  fs::directory_iterator it(directory, fs::directory_options::none, error), end;
+  if (error) {
+    out.push_back(directory);  // reading it gives the error
+    return;
+  }
+  const Limits limits;
+  std::vector<fs::path> folders;
+  for (; !error && it != end; it.increment(error)) {
     std::error_code ignored;
+    if (it->is_directory(ignored) && !it->is_symlink(ignored)) {
+      folders.push_back(it->path());
+      continue;
+    }
     if (!it->is_regular_file(ignored)) continue;
     auto source = Source::open(it->path().string(), limits);
-    if (!source) continue;
+    if (!source) {
+      if (has_own_suffix(it->path())) out.push_back(it->path().string());
+      continue;
+    }
     auto prefix = (*source)->peek();
-    if (prefix && recognise(*prefix).importer != nullptr) out.push_back(it->path().string());
+    const bool known = prefix && recognise(*prefix).importer != nullptr;
+    if (known || ((!prefix || prefix->empty()) && has_own_suffix(it->path()))) out.push_back(it->path().string());
   }
-  return {};
+  for (const fs::path& folder : folders) expand_directory(folder.string(), out);
 }
 
 }  // namespace
@@ -118,7 +140,7 @@ base::Result<std::vector<std::string>> expand_paths(std::span<const std::string>
       paths.push_back(argument);
     } else if (fs::is_directory(status)) {
       const std::size_t before = paths.size();
-      CGLINT_TRY(expand_directory(argument, paths));
+      expand_directory(argument, paths);
       if (paths.size() == before)
         return make_error(ErrorCode::not_found,
                           fmt::format("no file in this directory has a format that cglint reads (known: {})",
@@ -133,7 +155,7 @@ base::Result<std::vector<std::string>> expand_paths(std::span<const std::string>
       if (found.empty()) return make_error(ErrorCode::not_found, "no file matches").with_file(argument);
       for (const std::string& path : found) {
         if (fs::is_directory(path, ignored)) {
-          CGLINT_TRY(expand_directory(path, paths));
+          expand_directory(path, paths);
         } else {
           paths.push_back(path);
         }

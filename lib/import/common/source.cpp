@@ -397,7 +397,11 @@ base::Result<std::unique_ptr<Source>> Source::open(const std::string& path, cons
   struct stat status {};
   if (::fstat(fd, &status) != 0)
     return make_error(ErrorCode::io, fmt::format("cannot stat: {}", std::strerror(errno))).with_file(path);
-  if (S_ISDIR(status.st_mode)) return make_error(ErrorCode::usage, "is a directory").with_file(path);
+  if (S_ISDIR(status.st_mode)) {
+    if (::access(path.c_str(), R_OK | X_OK) != 0)
+      return make_error(ErrorCode::io, fmt::format("cannot list: {}", std::strerror(errno))).with_file(path);
+    return make_error(ErrorCode::usage, "is a directory").with_file(path);
+  }
   const bool regular = S_ISREG(status.st_mode);
   return std::unique_ptr<Source>(
       std::make_unique<StreamSource>(std::move(input), path, limits,

@@ -16,9 +16,9 @@ using ir::NodeId;
 
 constexpr std::array<ir::FactSet, 1> kNeeds = {ir::FactSet{Fact::nodes, Fact::edges, Fact::replay_streams, Fact::replay_times}};
 constexpr std::array<engine::RuleOption, 3> kOptions = {{
-    {engine::RuleOption::Type::integer, "min_replays", "20", "replays without any overlap that make the finding likely; below it is only possible"},
-    {engine::RuleOption::Type::number, "min_branch_us", "5", "branches shorter than this are not expected to overlap (launch gaps hide it)"},
-    {engine::RuleOption::Type::number, "max_efficiency", "0.02", "share of the possible overlap up to which it counts as lost"},
+    {engine::RuleOption::Type::integer, "min_replays", "20", "replays without any overlap that make the finding likely; below it is only possible", 1, 1e9},
+    {engine::RuleOption::Type::number, "min_branch_us", "5", "branches shorter than this are not expected to overlap (launch gaps hide it)", 0, 1e9},
+    {engine::RuleOption::Type::number, "max_efficiency", "0.02", "share of the possible overlap up to which it counts as lost", 0, 1},
 }};
 constexpr engine::RuleInfo kInfo = {
     .code = "CG202",

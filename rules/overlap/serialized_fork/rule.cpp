@@ -17,7 +17,7 @@ using ir::NodeId;
 constexpr std::array<ir::FactSet, 1> kNeeds = {ir::FactSet{Fact::nodes, Fact::edges}};
 constexpr std::array<engine::RuleOption, 1> kOptions = {{
     {engine::RuleOption::Type::integer, "min_repeats", "2",
-     "without capture streams: how often the pattern must repeat before it is reported as likely"},
+     "without capture streams: how often the pattern must repeat before it is reported as likely", 1, 1e6},
 }};
 constexpr engine::RuleInfo kInfo = {
     .code = "CG201",

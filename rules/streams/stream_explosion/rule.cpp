@@ -16,9 +16,9 @@ using ir::Fact;
 constexpr std::array<ir::FactSet, 1> kNeeds = {ir::FactSet{Fact::nodes, Fact::replay_streams}};
 constexpr std::array<engine::RuleOption, 2> kOptions = {{
     {engine::RuleOption::Type::integer, "slack", "2",
-     "streams above what the graph can use (its width, or the streams alive at once) that are not reported"},
+     "streams above what the graph can use (its width, or the streams alive at once) that are not reported", 0, 4096},
     {engine::RuleOption::Type::number, "growing_layers", "0.5",
-     "without dependency edges: share of the layers that must open a stream of their own (0..1)"},
+     "without dependency edges: share of the layers that must open a stream of their own (0..1)", 0, 1},
 }};
 constexpr engine::RuleInfo kInfo = {
     .code = "CG101",

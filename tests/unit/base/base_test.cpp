@@ -99,6 +99,7 @@ TEST(Printable, EscapesWhatATerminalWouldInterpret) {
   EXPECT_EQ(printable("\xff\xfe"), "\\xff\\xfe");
   EXPECT_EQ(printable("\xc2\x9b" "31m"), "\\xc2\\x9b31m");  // U+009B is a control sequence introducer
   EXPECT_EQ(printable("caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x94\xa5"), "caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x94\xa5");
+  EXPECT_EQ(printable("a\xe2\x80\xae" "b"), "a\\xe2\\x80\\xaeb");  // U+202E would show the rest backwards
   EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // a lone surrogate
   EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");           // an overlong form
 }

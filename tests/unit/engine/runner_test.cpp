@@ -198,7 +198,7 @@ TEST(ExitCode, RecordsThatCouldNotBeReadFailTheRun) {
   recordings[0].add_loss(ir::Loss::Severity::data_loss, "torn");
   Config config = only({"CG008", "CG009"});
   config.fail_on = std::nullopt;
-  EXPECT_EQ(run(config, [&] { std::vector<ir::Recording> r; r.push_back(std::move(recordings[0])); return r; }()).exit_code(config), 0);
+  EXPECT_EQ(run(config, [&] { std::vector<ir::Recording> r; r.push_back(std::move(recordings[0])); return r; }()).exit_code(config), 4);
   std::vector<ir::Recording> broken(1);
   add_graph(broken[0], "g", 1, {Fact::nodes});
   broken[0].add_loss(ir::Loss::Severity::error, "a line is no JSON");
