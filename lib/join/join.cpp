@@ -17,7 +17,8 @@ using ir::Fact;
 using ir::NodeId;
 
 constexpr double kMinimumFit = 0.98;
-constexpr double kCertainPrediction = 0.995;
+// The model's confidence for kinds that it covers, where the driver is unknown (as in a DOT file): the trace may tell no more.
+constexpr double kCertainPrediction = 0.49;
 
 // What a node looks like to the other recording. Tokens of equal looks share a number.
 class Tokens {
