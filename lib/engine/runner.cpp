@@ -46,10 +46,12 @@ std::string reason_for(const ir::Recording& recording, const ir::Graph& graph, i
   for (int i = 0; i < ir::kFactCount; ++i) {
     const auto fact = static_cast<ir::Fact>(i);
     if (!missing.contains(fact)) continue;
-    if (!reason.empty()) reason += "; ";
     const auto spoiled = std::find_if(graph.spoiled.begin(), graph.spoiled.end(),
                                       [&](const ir::SpoiledFact& entry) { return entry.fact == fact; });
-    reason += spoiled != graph.spoiled.end() ? recording.text(spoiled->reason) : ir::fact_missing_phrase(fact);
+    const std::string_view phrase = spoiled != graph.spoiled.end() ? recording.text(spoiled->reason) : ir::fact_missing_phrase(fact);
+    if (reason.find(phrase) != std::string::npos) continue;
+    if (!reason.empty()) reason += "; ";
+    reason += phrase;
   }
   return reason;
 }

@@ -57,7 +57,7 @@ engine::InputChecker check_file(const std::string& path, const LintOptions& opti
 // A structure file and a timeline given together describe one program: the trace's replays are moved into the graphs.
 // Returns false if the two are not such a pair (the caller then checks them one by one).
 bool is_structure(std::string_view importer) { return importer == "dot" || importer == "capture"; }
-bool is_timeline(std::string_view importer) { return importer == "kineto" || importer == "nsys"; }
+bool is_timeline(std::string_view importer) { return importer == "kineto" || importer == "nsys-sqlite"; }
 
 bool check_joined(const std::string& structure_path, const std::string& timeline_path, const LintOptions& options,
                   const analysis::KernelTable& kernels, Progress& progress, std::vector<std::unique_ptr<engine::InputChecker>>& out) {

@@ -490,6 +490,12 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
   if (t_.streams_rewritten)
     spoil(Fact::replay_streams,
           "the trace was rewritten by torch.cuda._annotate_cuda_graph_trace, which replaces stream ids");
+  // A lost operation could have been any launch's: no count of this trace proves that there were not more.
+  for (const ir::Loss& loss : recording_.losses) {
+    if (loss.severity != ir::Loss::Severity::data_loss) continue;
+    for (const Fact fact : {Fact::replay_streams, Fact::replay_times})
+      if (loss.facts.contains(fact)) spoil(fact, recording_.text(loss.what));
+  }
   if (unmatched != 0)
     recording_.add_loss(ir::Loss::Severity::info, "operations of a launch that the graph's fullest launch does not have",
                         unmatched);
