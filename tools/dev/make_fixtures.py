@@ -197,6 +197,80 @@ def stream_explosion() -> None:
     write(place + "good/two_microbatches_trace_only", g.lines(replays, edges=False))
 
 
+def two_stream_layers(layers: int, side: int = 2, main: int = 3, side_first=lambda layer: True, persistent: bool = True, streams: bool = True):
+    """Fork, side chain, main chain, join per layer. `side_first(layer)`: the side chain is recorded first."""
+    g = Graph(streams)
+    for layer in range(layers):
+        g.node("rms_norm")
+        stream = 1 if persistent else 1 + layer
+        g.wait(stream, 0)
+        order = [lambda: [g.node(f"shared_{i}", stream) for i in range(side)], lambda: [g.node(f"routed_{i}") for i in range(main)]]
+        for part in order if side_first(layer) else order[::-1]:
+            part()
+        g.wait(0, stream)
+        g.node("combine")
+    g.node("head")
+    return g
+
+
+def join_follows_side_branch() -> None:
+    place = "streams/join_follows_side_branch/"
+    write(place + "bad/side_first", two_stream_layers(12).lines())
+    write(place + "bad/side_first_bare_dag", two_stream_layers(12, streams=False).lines())
+    write(place + "bad/side_longer_than_main", two_stream_layers(12, side=6, main=2).lines())
+    write(place + "bad/only_in_some_layers", two_stream_layers(12, side_first=lambda layer: layer % 3 == 0).lines())
+    write(place + "bad/fresh_side_stream_per_layer", two_stream_layers(12, persistent=False, side_first=lambda layer: False).lines())
+    write(place + "good/main_first", two_stream_layers(12, side_first=lambda layer: False).lines())
+    write(place + "good/main_first_bare_dag", two_stream_layers(12, side_first=lambda layer: False, streams=False).lines())
+
+    # Two side streams; the main branch last, or first.
+    for name, main_first in (("bad/two_side_streams", False), ("good/two_side_streams_main_first", True)):
+        g = Graph(True)
+        for _ in range(10):
+            g.node("rms_norm")
+            g.wait(1, 0)
+            g.wait(2, 0)
+            order = ["sides", "main"]
+            for part in order[::-1] if main_first else order:
+                if part == "main":
+                    g.node("routed_0"), g.node("routed_1")
+                else:
+                    g.node("shared_0", 1), g.node("shared_1", 1), g.node("gate", 2)
+            g.wait(0, 1)
+            g.wait(0, 2)
+            g.node("combine")
+        write(place + name, g.lines())
+
+    # Two fork/join regions per layer: attention on two streams, then routed beside shared experts, each side first or main first.
+    for name, attention_side_first, experts_side_first in (("bad/two_regions", True, True), ("bad/two_regions_one_wrong", False, True),
+                                                          ("good/two_regions_main_first", False, False)):
+        g = Graph(True)
+        for _ in range(9):
+            for fork, side, main, side_first in (("rms_norm", ["kv_norm", "rope_k"], ["q_norm", "q_up", "rope_q"], attention_side_first),
+                                                 ("gate", ["shared_up", "shared_down"], ["topk", "moe_up", "moe_down"], experts_side_first)):
+                g.node(fork)
+                g.wait(1, 0)
+                parts = [(side, 1), (main, 0)]
+                for names, stream in parts if side_first else parts[::-1]:
+                    for kernel in names:
+                        g.node(kernel, stream)
+                g.wait(0, 1)
+                g.node("mla_decode" if fork == "rms_norm" else "combine")
+        write(place + name, g.lines())
+
+    # Eight branches that are really there.
+    g = Graph(True)
+    root = g.node("split")
+    for b in range(8):
+        g.wait_event(b, frozenset({root}))
+        for i in range(3):
+            g.node(f"expert_{i}", b)
+    for b in range(1, 8):
+        g.wait(0, b)
+    g.node("combine")
+    write(place + "good/eight_wide", g.lines())
+
+
 def stream_budget() -> None:
     place = "streams/stream_budget/"
     g, parts = moe_layers(4, side_first=False)
@@ -262,6 +336,7 @@ def overlap_lost_at_replay() -> None:
 
 def main() -> None:
     stream_explosion()
+    join_follows_side_branch()
     stream_budget()
     serialized_fork()
     overlap_lost_at_replay()

@@ -1,0 +1,304 @@
+// The recorded order lets a join continue on the side branch's stream, so that the main branch's stream is
+// lost.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <span>
+
+#include "analysis/order_search.h"
+#include "analysis/stream_graph.h"
+#include "rules/common/describe.h"
+
+namespace cglint::rules {
+namespace {
+
+using analysis::OrderMove;
+using analysis::OrderPattern;
+using analysis::OrderSearchResult;
+using ir::Fact;
+using ir::NodeId;
+
+constexpr std::array<ir::FactSet, 1> kNeeds = {ir::FactSet{Fact::nodes, Fact::edges, Fact::creation_order}};
+constexpr std::array<engine::RuleOption, 2> kOptions = {{
+    {engine::RuleOption::Type::integer, "min_gain", "2",
+     "streams that another order must save to be worth a finding"},
+    {engine::RuleOption::Type::integer, "slack", "2",
+     "where no order helps: streams above the graph's width that are not reported"},
+}};
+constexpr std::array<std::string_view, 1> kExplains = {"CG101"};
+constexpr engine::RuleInfo kInfo = {
+    .code = "CG102",
+    .slug = "join-follows-side-branch",
+    .family = "streams",
+    .summary =
+        "The recorded order lets a join continue on the side branch's stream, so that the main branch's "
+        "stream is lost.",
+    .severity = engine::Severity::warning,
+    .status = engine::RuleStatus::stable,
+    .since = "0.1.0",
+    .needs = kNeeds,
+    .uses = ir::FactSet{Fact::edge_data, Fact::capture_streams, Fact::sync_ops, Fact::allocations,
+                        Fact::kernel_params, Fact::allocator_state, Fact::nvtx, Fact::source_frames},
+    .options = kOptions,
+    .explains = kExplains,
+};
+
+constexpr std::size_t kMaxListed = 256;
+
+NodeId id(std::uint32_t node) {
+  return NodeId(node);
+}
+
+std::vector<NodeId> ids(const std::vector<std::uint32_t>& nodes) {
+  std::vector<NodeId> list;
+  for (const std::uint32_t node : nodes) list.push_back(id(node));
+  return list;
+}
+
+std::string plural(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// "in 60 layers" where layers are known, else "in 60 places".
+std::string where(const engine::GraphContext& context, std::span<const OrderPattern> patterns) {
+  std::set<std::int32_t> layers;
+  std::size_t moves = 0;
+  for (const OrderPattern& pattern : patterns) {
+    moves += pattern.moves.size();
+    for (const OrderMove& move : pattern.moves) layers.insert(layer_of(context, id(move.winner)));
+  }
+  if (!layers.empty() && *layers.begin() >= 0) return "in " + plural(layers.size(), "layer");
+  return "in " + plural(moves, "place");
+}
+
+// The edge winner -> join: its call is the wait that a reader has to look for.
+engine::Finding& add_sources(engine::Finding& finding, const engine::GraphContext& context,
+                             const OrderMove& move) {
+  const ir::Graph& graph = context.graph;
+  for (const ir::EdgeId edge : graph.in_edges(id(move.before))) {
+    if (graph.edge_from[edge] != id(move.winner) || graph.edge_sync.empty() ||
+        !graph.edge_sync[edge].is_valid())
+      continue;
+    finding.sources = sources_of(context, graph.sync_ops[graph.edge_sync[edge]].stack, "wait");
+  }
+  for (auto& place :
+       sources_of(context, id(move.nodes.front()), "first launch of the block to record later")) {
+    finding.sources.push_back(std::move(place));
+  }
+  for (auto& place : sources_of(context, id(move.after), "launch to record before it")) {
+    finding.sources.push_back(std::move(place));
+  }
+  return finding;
+}
+
+// Inputs of the moved blocks whose memory is freed or released between the old place and the new one.
+struct Releases {
+  std::size_t nodes = 0;
+  std::string example;
+};
+
+Releases find_releases(const engine::GraphContext& context, const OrderSearchResult& result) {
+  const ir::Graph& graph = context.graph;
+  Releases releases;
+  if (graph.sequence.empty()) return releases;
+  for (const OrderPattern& pattern : result.patterns) {
+    for (const OrderMove& move : pattern.moves) {
+      const std::uint64_t new_place = graph.sequence[id(move.after)];
+      for (const std::uint32_t moved : move.nodes) {
+        const NodeId node = id(moved);
+        const ir::KernelNode* kernel = graph.kernel(node);
+        if (kernel == nullptr) continue;
+        const std::uint64_t old_place = graph.sequence[node];
+        const auto between = [&](std::uint64_t sequence) {
+          return sequence > old_place && sequence <= new_place;
+        };
+        bool released = false;
+        for (const ir::ParamWord& word : graph.params_of(*kernel)) {
+          if (word.allocation.is_valid() &&
+              between(context.recording.allocations[word.allocation].free_sequence))
+            released = true;
+          for (const ir::AllocatorBlock& block : context.recording.allocator_blocks) {
+            released =
+                released || (block.state != ir::AllocatorBlock::State::active && between(block.sequence) &&
+                             word.value >= block.base && word.value - block.base < block.size_bytes);
+          }
+        }
+        if (!released) continue;
+        if (releases.nodes++ == 0) releases.example = entity_of(context, node, "").label;
+      }
+    }
+  }
+  return releases;
+}
+
+void add_side_effects(engine::Finding& finding, const engine::GraphContext& context,
+                      const OrderSearchResult& result) {
+  const auto edges = [](std::size_t count) { return plural(count, "programmatic edge"); };
+  if (!result.programmatic_lost.empty()) {
+    finding.fix.side_effects.push_back(
+        fmt::format("{} lost: consumer and producer no longer follow each other on one stream",
+                    edges(result.programmatic_lost.size())));
+  }
+  if (!result.programmatic_gained.empty()) {
+    finding.fix.side_effects.push_back(fmt::format("{} gained", edges(result.programmatic_gained.size())));
+  }
+  const ir::FactSet needed{Fact::kernel_params, Fact::allocations};
+  if (context.graph.facts.contains_all(needed) && !context.graph.sequence.empty()) {
+    const Releases releases = find_releases(context, result);
+    if (releases.nodes > 0) {
+      finding.fix.side_effects.push_back(fmt::format(
+          "{} of the block{} use memory that is freed or released before the new place (first: {}): take a "
+          "reference "
+          "first, else the replay reads whatever is there by then",
+          plural(releases.nodes, "kernel"), finding.occurrence_count == 1 ? "" : "s", releases.example));
+    }
+  } else {
+    finding.fix.side_effects.push_back(
+        "not checked: whether an input of the block is freed or released before the new place (take a "
+        "reference first if so)");
+  }
+}
+
+class JoinFollowsSideBranch final : public engine::Rule {
+ public:
+  [[nodiscard]] const engine::RuleInfo& info() const override { return kInfo; }
+
+  void check(const engine::GraphContext& context, engine::FindingSink& sink) const override {
+    const analysis::PredictedStreams& predicted = context.analyses.predicted_streams();
+    if (!predicted.available) {
+      return sink.not_checked(
+          {}, predicted.note.empty() ? "streams cannot be predicted for this graph" : predicted.note);
+    }
+    const analysis::Width& width = context.analyses.width();
+    if (predicted.count <= std::max(1U, width.count)) return;
+
+    const analysis::StreamGraphColumns columns = analysis::stream_graph(context.graph);
+    std::vector<std::uint32_t> labels;
+    std::vector<std::int32_t> streams;
+    for (const NodeId node : context.graph.nodes()) {
+      labels.push_back(context.graph.name[node].index());
+      if (context.graph.capture_stream.empty()) continue;
+      const ir::StreamId stream = context.graph.capture_stream[node];
+      streams.push_back(stream.is_valid() ? static_cast<std::int32_t>(stream.index()) : -1);
+    }
+    analysis::OrderSearchInput input;
+    input.graph = columns.view();
+    input.label = labels;
+    input.capture_stream = streams;
+    input.needed_streams = std::max(1U, width.count);
+    // About a second at most: a prediction takes a second for some two million nodes.
+    constexpr std::size_t kNodeBudget = 2'000'000;
+    input.max_evaluations = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(kNodeBudget / (context.graph.node_count() + 1), 16, 400));
+    const OrderSearchResult result = analysis::search_order(input);
+    const auto min_gain = context.config.integer(kInfo, "min_gain"),
+               slack = context.config.integer(kInfo, "slack");
+
+    engine::Finding finding;
+    finding.severity = kInfo.severity;
+    finding.confidence =
+        predicted.confidence >= 0.4 ? engine::Confidence::likely : engine::Confidence::possible;
+    finding.rests_on = {Fact::nodes, Fact::edges, Fact::creation_order};
+    finding.threads = {"sgl-project/sglang#30460", "sgl-project/sglang#29463", "sgl-project/sglang#39420"};
+    finding.evidence = {{"streams_predicted", std::int64_t{result.streams_before}},
+                        {"width", std::int64_t{width.count}},
+                        {"model_confidence", predicted.confidence}};
+    if (!predicted.note.empty()) finding.evidence.emplace_back("note", predicted.note);
+    if (result.verdict == OrderSearchResult::Verdict::improved &&
+        std::int64_t{result.streams_before} - result.streams_after >= min_gain) {
+      report_order(std::move(finding), context, result, width.count, sink);
+    } else if (result.fresh_heads.size() >= 3 &&
+               std::int64_t{result.streams_before} >
+                   std::int64_t{width.count} + std::max<std::int64_t>(0, slack)) {
+      report_fresh(std::move(finding), context, result, width.count, sink);
+    }
+  }
+
+ private:
+  static void report_order(engine::Finding finding, const engine::GraphContext& context,
+                           const OrderSearchResult& result, std::uint32_t width, engine::FindingSink& sink) {
+    const OrderMove& first = result.patterns[0].moves[0];
+    const engine::Entity join = entity_of(context, id(first.before), "join");
+    const engine::Entity winner =
+        entity_of(context, id(first.winner), "tail that takes the join, recorded first:");
+    const engine::Entity loser =
+        entity_of(context, id(first.after), "tail whose stream is lost, recorded last:");
+    finding.message = fmt::format(
+        "predicted to replay on {} streams where {} can be busy at once: {} joins continue on the branch "
+        "whose tail was recorded first, "
+        "the other branch's stream is lost each time; in another order {}",
+        result.streams_before, width, where(context, result.patterns),
+        plural(result.streams_after, "stream"));
+    finding.evidence.emplace_back("streams_in_better_order", std::int64_t{result.streams_after});
+    std::size_t moves = 0;
+    std::vector<std::string> texts;
+    std::string basis;
+    for (const OrderPattern& pattern : result.patterns) {
+      const OrderMove& move = pattern.moves[0];
+      moves += pattern.moves.size();
+      basis += stable_sequence(context, ids(move.nodes)) + ">" + stable_name(context, id(move.before)) + "|";
+      texts.push_back(
+          fmt::format("{}: record {} ({}) after {}, before the wait of {}", where(context, {&pattern, 1}),
+                      move.nodes.size() == 1 ? std::string("the kernel")
+                                             : fmt::format("the block of {} nodes", move.nodes.size()),
+                      label_list(context, ids(move.nodes)), entity_of(context, id(move.after), "").label,
+                      entity_of(context, id(move.before), "").label));
+      for (const OrderMove& each : pattern.moves) {
+        finding.fix.edits.push_back({engine::Edit::Kind::move_later, each.nodes, each.before, ""});
+        if (finding.occurrences.size() == kMaxListed) continue;
+        finding.occurrences.push_back({layer_of(context, id(each.winner)),
+                                       {entity_of(context, id(each.before), "join"),
+                                        entity_of(context, id(each.winner), "tail that takes the join"),
+                                        entity_of(context, id(each.after), "tail whose stream is lost")}});
+      }
+    }
+    finding.evidence.emplace_back("blocks_to_move", static_cast<std::int64_t>(moves));
+    finding.occurrence_count = static_cast<std::uint32_t>(moves);
+    finding.primary = {join};
+    finding.related = {winner, loser};
+    for (std::size_t i = 0; i < texts.size(); ++i) finding.fix.text += (i == 0 ? "" : "; ") + texts[i];
+    finding.fix.text +=
+        fmt::format(" ({} to {} streams by the model)", result.streams_before, result.streams_after);
+    add_sources(finding, context, first);
+    add_side_effects(finding, context, result);
+    sink.report(std::move(finding), basis);
+  }
+
+  static void report_fresh(engine::Finding finding, const engine::GraphContext& context,
+                           const OrderSearchResult& result, std::uint32_t width, engine::FindingSink& sink) {
+    finding.message = fmt::format(
+        "predicted to replay on {} streams where {} can be busy at once: {} branches start on a fresh stream "
+        "and wait for nothing that "
+        "an earlier side branch recorded, so none of its streams can go on; no order of recording helps",
+        result.streams_before, width, result.fresh_heads.size());
+    finding.evidence.emplace_back("fresh_branches", static_cast<std::int64_t>(result.fresh_heads.size()));
+    std::set<std::string> names;
+    for (const std::uint32_t head : result.fresh_heads) {
+      names.insert(stable_name(context, id(head)));
+      if (finding.occurrences.size() == kMaxListed) continue;
+      finding.occurrences.push_back(
+          {layer_of(context, id(head)), {entity_of(context, id(head), "opens a stream")}});
+    }
+    finding.occurrence_count = static_cast<std::uint32_t>(result.fresh_heads.size());
+    finding.primary = {entity_of(context, id(result.fresh_heads.front()), "opens a stream")};
+    finding.sources = sources_of(context, id(result.fresh_heads.front()), "first launch of the branch");
+    finding.fix.text =
+        "keep one side stream per role for all layers, instead of a new one (or one from a rotating pool) "
+        "per layer: then each side "
+        "branch follows the one before it and inherits its stream";
+    finding.fix.side_effects.push_back("a side branch then waits for the side branch of the layer before");
+    std::string basis = "fresh:";
+    for (const std::string& name : names) basis += name + ";";
+    sink.report(std::move(finding), basis);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<engine::Rule> make_join_follows_side_branch() {
+  return std::make_unique<JoinFollowsSideBranch>();
+}
+
+}  // namespace cglint::rules
