@@ -15,6 +15,13 @@ run() {
 echo "A 16-layer dual-stream MoE decode stack, captured by PyTorch on an H200 with the side branch recorded first:"
 run 1 lint "$data/kineto_alt_first.json.gz" --max-streams 3
 echo
+echo "The graph alone, without any GPU trace: the streams are predicted, with the order that mends them:"
+run 1 lint "$data/torch_alt_first.dot.gz"
+echo
+echo "The graph and its trace together: the cause explains what was measured:"
+run 1 lint "$data/torch_alt_first.dot.gz" "$data/kineto_alt_first.json.gz"
+echo
 echo "The same stack with the main branch recorded first:"
 run 0 lint "$data/kineto_main_first.json.gz" --max-streams 3
+run 0 lint "$data/torch_main_first.dot.gz" --max-streams 3
 run 0 inspect "$data/kineto_main_first.json.gz"
