@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/attention/mla_decode.h"
 #include "kernels/common/device.cuh"
@@ -26,36 +27,38 @@ constexpr int kScoreStride = kMlaTileTokens + 8;  // floats; rows g and g + 1 fa
 constexpr int kScoreBytes = kValueParts * kHeadsPerBlock * kScoreStride * 4;
 constexpr int kProbabilityRow = kMlaTileTokens * 2 + 16;  // bytes
 constexpr int kProbabilityBytes = kHeadsPerBlock * kProbabilityRow;
-static_assert(kScoreBytes + kProbabilityBytes + 4 * kHeadsPerBlock <= kQueryBytes,
-              "scores, probabilities and factors reuse the query's memory");
+constexpr int kFactorBytes = kHeadsPerBlock * 4;
+// Scores, probabilities and factors of two tiles each take the query's place once it is in registers.
+constexpr int kExchangeBytes = 2 * (kScoreBytes + kProbabilityBytes + kFactorBytes);
+static_assert(kExchangeBytes >= kQueryBytes);
 constexpr int kBarrierBytes = 64;
 constexpr int kMinStages = 2;
-constexpr int kMaxStages = 5;
+constexpr int kMaxStages = 4;
 
 // Where a block's result goes when a sequence is split.
 struct Partials {
-  float* values;    // [batch, splits, heads, 512], divided by the part's own softmax sum
-  float* log2_sum;  // [batch, splits, heads], log2 of the part's softmax sum; -inf for an empty part
+  float* values;  // [batch, splits, heads, 512], sums weighted with 2^(score - maximum)
+  float2* stats;  // [batch, splits, heads], maximum score in units of log2 and sum of the weights, 0 if empty
 };
 
 // One block per (split, sequence, 16 heads); block `split` takes tiles split, split + splits, ... of 32
 // tokens, so the first pages are known before the length is. Tiles stream into a ring of kStages buffers.
 //
-// Between two barriers the block multiplies the probabilities of tile j with its values (each warp 32 of the
-// 512 columns) and forms the scores of tile j + 1 (each warp 8 tokens and a quarter of the 576 values); these
-// do not depend on each other. Between the next two, each warp takes the softmax of one head over tile j + 1.
+// One barrier a tile. Before it the scores of tile j + 1 are formed (each warp 8 tokens and a quarter of the
+// 576 values); after it each warp takes the softmax of one head over tile j + 1 while all of them multiply
+// the probabilities of tile j with its values (each warp 32 of the 512 columns). Scores, probabilities and
+// factors are kept for two tiles, so neither side waits for the other.
 template <int kStages>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_decode_split_kernel(const bf16* q, const bf16* cache, const int32_t* block_table,
-                            const int32_t* seq_lens, bf16* out, float* partial_values,
-                            float* partial_log2_sum, int heads, int page_shift, int max_pages,
-                            float scale_log2) {
+                            const int32_t* seq_lens, bf16* out, float* partial_values, float2* partial_stats,
+                            int heads, int page_shift, int max_pages, float scale_log2) {
   extern __shared__ __align__(128) unsigned char smem[];
   const uint32_t ring = shared_address(smem);
   unsigned char* query = smem + kStages * kTileBytes;
-  float* scores = reinterpret_cast<float*>(query);  // [kValueParts][16][kScoreStride], once the query is read
-  unsigned char* probabilities = query + kScoreBytes;  // [16][kProbabilityRow], bf16
-  float* factors = reinterpret_cast<float*>(probabilities + kProbabilityBytes);  // [16]
+  float* scores = reinterpret_cast<float*>(query);         // [2][kValueParts][16][kScoreStride]
+  unsigned char* probabilities = query + 2 * kScoreBytes;  // [2][16][kProbabilityRow], bf16
+  float* factors = reinterpret_cast<float*>(probabilities + 2 * kProbabilityBytes);  // [2][16]
 
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread & 31;
@@ -73,34 +76,24 @@ __global__ void __launch_bounds__(kThreads, 1)
   };
 
 #ifdef CGLINT_BULK_COPY
-  const uint32_t barriers = shared_address(query + kQueryBytes);
+  const uint32_t barriers = shared_address(query + kExchangeBytes);
   if (thread == 0) {
 #pragma unroll
     for (int s = 0; s < kStages; ++s) barrier_init(barriers + static_cast<uint32_t>(s) * 8);
     barrier_init_fence();
   }
+  __syncthreads();
 #endif
   pdl_wait();
   pdl_trigger();
 
-  // One round trip for the length, the first pages and the query.
+  // One round trip for the length and the first pages.
   const int length = seq_lens[sequence];
   int pages_ahead[kStages];
 #pragma unroll
   for (int j = 0; j < kStages; ++j) pages_ahead[j] = page_of(j);
-  for (int i = thread; i < kHeadsPerBlock * kVectorsPerRow; i += kThreads) {
-    const int row = i / kVectorsPerRow;
-    const int column = i - row * kVectorsPerRow;
-    uint4 words = make_uint4(0, 0, 0, 0);  // rows of missing heads
-    if (first_head + row < heads) {
-      words =
-          *reinterpret_cast<const uint4*>(q + (sequence * heads + first_head + row) * kCacheRow + column * 8);
-    }
-    *reinterpret_cast<uint4*>(query + row * kRowBytes + column * 16) = words;
-  }
   const int tiles = (length + kMlaTileTokens - 1) / kMlaTileTokens;
   const int count = tiles > split ? (tiles - split + splits - 1) / splits : 0;
-  __syncthreads();  // query and barriers are there
 
   // Starts the copy of this block's tile j. Rows past the end of the sequence lie inside its last page, so
   // they can be read; their scores are masked, and their values cleared because stale bits may be NaN.
@@ -134,13 +127,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     copy_async_commit();
 #endif
   };
-  // Waits for tile j in `stage` and clears its rows past the end. Called by every thread once copies up to
-  // tile j + kStages - 2 have been started.
-  const auto wait_tile = [&](int j, int stage) {
+  // Waits for tile j in `stage` and clears its rows past the end. Called by every thread; kLater is the
+  // number of copies that have been started since the one waited for.
+  const auto wait_tile = [&]<int kLater>(std::integral_constant<int, kLater>, int j, int stage) {
 #ifdef CGLINT_BULK_COPY
     barrier_wait(barriers + static_cast<uint32_t>(stage) * 8, static_cast<uint32_t>(j / kStages) & 1u);
 #else
-    copy_async_wait<kStages - 2>();
+    copy_async_wait<kLater>();
     __syncthreads();
 #endif
     const int valid = length - (split + j * splits) * kMlaTileTokens;
@@ -160,6 +153,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int j = 0; j < kStages - 1; ++j) copy_tile(j, pages_ahead[j], j);
   int next_page = pages_ahead[kStages - 1];
 
+  for (int i = thread; i < kHeadsPerBlock * kVectorsPerRow; i += kThreads) {
+    const int row = i / kVectorsPerRow;
+    const int column = i - row * kVectorsPerRow;
+    uint4 words = make_uint4(0, 0, 0, 0);  // rows of missing heads
+    if (first_head + row < heads) {
+      words =
+          *reinterpret_cast<const uint4*>(q + (sequence * heads + first_head + row) * kCacheRow + column * 8);
+    }
+    *reinterpret_cast<uint4*>(query + row * kRowBytes + column * 16) = words;
+  }
+  __syncthreads();
   const int token_group = warp % kTokenGroups;
   const int value_part = warp / kTokenGroups;
   uint32_t q_fragment[kSteps][4];
@@ -172,14 +176,14 @@ __global__ void __launch_bounds__(kThreads, 1)
       load_matrix_x4(q_fragment[step], address + static_cast<uint32_t>(step * 32));
     }
   }
-  __syncthreads();  // the scores take the query's place
+  __syncthreads();  // scores and the rest take the query's place
 
   static_assert(kSteps % 2 == 1, "pairs of steps, then one");
   const uint32_t score_address = ring + static_cast<uint32_t>((token_group * 8 + (lane & 7)) * kRowBytes +
                                                               (lane >> 3) * 16 + value_part * kSteps * 32);
   float* const own_scores =
       scores + (value_part * kHeadsPerBlock + g) * kScoreStride + token_group * 8 + 2 * t;
-  const auto form_scores = [&](int stage) {
+  const auto form_scores = [&](int j, int stage) {
     float score[3][4] = {};  // three chains hide the latency of mma
     const uint32_t address = score_address + static_cast<uint32_t>(stage * kTileBytes);
     uint32_t b[(kSteps + 1) / 2][4];
@@ -192,9 +196,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int step = 0; step < kSteps; ++step) {
       mma_16816(score[step % 3], q_fragment[step], b[step / 2][step % 2 * 2], b[step / 2][step % 2 * 2 + 1]);
     }
+    float* target = own_scores + (j & 1) * (kScoreBytes / 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      *reinterpret_cast<float2*>(own_scores + r * 8 * kScoreStride) =
+      *reinterpret_cast<float2*>(target + r * 8 * kScoreStride) =
           make_float2(score[0][2 * r] + score[1][2 * r] + score[2][2 * r],
                       score[0][2 * r + 1] + score[1][2 * r + 1] + score[2][2 * r + 1]);
     }
@@ -206,7 +211,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   float sum = 0;              // this lane's share
   const auto softmax = [&](int j) {
     if (!has_head) return;
-    const float* source = scores + warp * kScoreStride + lane;
+    const float* source = scores + (j & 1) * (kScoreBytes / 4) + warp * kScoreStride + lane;
     float score = 0;
 #pragma unroll
     for (int part = 0; part < kValueParts; ++part) score += source[part * kHeadsPerBlock * kScoreStride];
@@ -217,9 +222,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     const float probability = fast_exp2(score - now);
     maximum = now;
     sum = sum * factor + probability;
-    *reinterpret_cast<bf16*>(probabilities + warp * kProbabilityRow + lane * 2) =
-        __float2bfloat16_rn(probability);
-    if (lane == 0) factors[warp] = factor;
+    *reinterpret_cast<bf16*>(probabilities + (j & 1) * kProbabilityBytes + warp * kProbabilityRow +
+                             lane * 2) = __float2bfloat16_rn(probability);
+    if (lane == 0) factors[(j & 1) * kHeadsPerBlock + warp] = factor;
   };
 
   float value_sum[kColumns / 8][4] = {};
@@ -227,9 +232,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       shared_address(probabilities) + static_cast<uint32_t>((lane & 15) * kProbabilityRow + (lane >> 4) * 16);
   const uint32_t value_address =
       ring + static_cast<uint32_t>((lane & 15) * kRowBytes + (warp * kColumns + (lane >> 4) * 8) * 2);
-  const auto add_values = [&](int stage) {
+  const auto add_values = [&](int j, int stage) {
     const uint32_t address = value_address + static_cast<uint32_t>(stage * kTileBytes);
-    const float factor[2] = {factors[g], factors[g + 8]};
+    const float* own_factors = factors + (j & 1) * kHeadsPerBlock + g;
+    const float factor[2] = {own_factors[0], own_factors[8]};
+    const uint32_t own_probabilities =
+        probability_address + static_cast<uint32_t>((j & 1) * kProbabilityBytes);
 #pragma unroll
     for (int n = 0; n < kColumns / 8; ++n) {
 #pragma unroll
@@ -238,7 +246,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int step = 0; step < kMlaTileTokens / 16; ++step) {
       uint32_t a[4];
-      load_matrix_x4(a, probability_address + static_cast<uint32_t>(step * 32));
+      load_matrix_x4(a, own_probabilities + static_cast<uint32_t>(step * 32));
 #pragma unroll
       for (int n = 0; n < kColumns / 16; ++n) {
         uint32_t b[4];
@@ -251,68 +259,76 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   // Missing heads have no softmax; their rows must not hold what the query left there.
   if (!has_head) {
-    *reinterpret_cast<bf16*>(probabilities + warp * kProbabilityRow + lane * 2) = __float2bfloat16_rn(0.0f);
-    if (lane == 0) factors[warp] = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      *reinterpret_cast<bf16*>(probabilities + i * kProbabilityBytes + warp * kProbabilityRow + lane * 2) =
+          __float2bfloat16_rn(0.0f);
+      if (lane == 0) factors[i * kHeadsPerBlock + warp] = 0;
+    }
   }
   if (count > 0) {
-    wait_tile(0, 0);
-    form_scores(0);
+    wait_tile(std::integral_constant<int, kStages - 2>{}, 0, 0);
+    form_scores(0, 0);
     __syncthreads();
     softmax(0);
-    __syncthreads();
   }
+  constexpr int kLaterCopies = kStages == 2 ? 0 : kStages - 3;
   int stage = 0;
   for (int j = 0; j < count; ++j) {
     const int free_stage = stage == 0 ? kStages - 1 : stage - 1;
     const int next_stage = stage == kStages - 1 ? 0 : stage + 1;
-    copy_tile(j + kStages - 1, next_page, free_stage);
+    const int page = next_page;
     next_page = page_of(j + kStages);
-    if (j + 1 == count) {
-      add_values(stage);
-      break;
+    if constexpr (kStages == 2) {  // the next tile's buffer is the one just read
+      __syncthreads();
+      copy_tile(j + 1, page, free_stage);
     }
-    wait_tile(j + 1, next_stage);
-    form_scores(next_stage);
-    add_values(stage);
-    __syncthreads();
-    softmax(j + 1);
-    __syncthreads();
+    if (j + 1 < count) {
+      wait_tile(std::integral_constant<int, kLaterCopies>{}, j + 1, next_stage);
+      form_scores(j + 1, next_stage);
+    }
+    __syncthreads();  // scores of tile j + 1 and probabilities of tile j are there, tile j - 1 is done with
+    if constexpr (kStages > 2) copy_tile(j + kStages - 1, page, free_stage);
+    if (j + 1 < count) softmax(j + 1);
+    add_values(j, stage);
     stage = next_stage;
   }
 #ifndef CGLINT_BULK_COPY
   copy_async_wait<0>();
 #endif
 
-  __syncthreads();  // the last factors have been read
   sum = warp_sum(sum);
-  if (lane == 0) {
-    factors[warp] = sum > 0 ? 1.0f / sum : 0.0f;
-    if (splits > 1 && has_head) {
-      partial_log2_sum[(sequence * splits + split) * heads + first_head + warp] =
-          sum > 0 ? maximum + log2f(sum) : -INFINITY;
+  if (splits > 1) {
+    if (lane == 0 && has_head) {
+      partial_stats[(sequence * splits + split) * heads + first_head + warp] = make_float2(maximum, sum);
     }
+    if (count == 0) return;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = first_head + g + 8 * r;
+      if (head >= heads) continue;
+      float* row = partial_values + ((sequence * splits + split) * heads + head) * kLatentDim +
+                   warp * kColumns + 2 * t;
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n) {
+        *reinterpret_cast<float2*>(row + n * 8) = make_float2(value_sum[n][2 * r], value_sum[n][2 * r + 1]);
+      }
+    }
+    return;
   }
+  __syncthreads();  // the last factors have been read
+  if (lane == 0) factors[warp] = sum > 0 ? 1.0f / sum : 0.0f;
   __syncthreads();
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int head = first_head + g + 8 * r;
     if (head >= heads) continue;
     const float inverse = factors[g + 8 * r];
-    const int column = warp * kColumns + 2 * t;
-    if (splits == 1) {
-      bf16* row = out + (sequence * heads + head) * kLatentDim + column;
+    bf16* row = out + (sequence * heads + head) * kLatentDim + warp * kColumns + 2 * t;
 #pragma unroll
-      for (int n = 0; n < kColumns / 8; ++n) {
-        *reinterpret_cast<uint32_t*>(row + n * 8) =
-            pack_bf16(value_sum[n][2 * r] * inverse, value_sum[n][2 * r + 1] * inverse);
-      }
-    } else if (inverse > 0) {
-      float* row = partial_values + ((sequence * splits + split) * heads + head) * kLatentDim + column;
-#pragma unroll
-      for (int n = 0; n < kColumns / 8; ++n) {
-        *reinterpret_cast<float2*>(row + n * 8) =
-            make_float2(value_sum[n][2 * r] * inverse, value_sum[n][2 * r + 1] * inverse);
-      }
+    for (int n = 0; n < kColumns / 8; ++n) {
+      *reinterpret_cast<uint32_t*>(row + n * 8) =
+          pack_bf16(value_sum[n][2 * r] * inverse, value_sum[n][2 * r + 1] * inverse);
     }
   }
 }
@@ -338,8 +354,8 @@ __device__ __forceinline__ float4 load_now(const float* pointer) {
 
 template <int kParts>
 __global__ void __launch_bounds__(kCombineThreads)
-    mla_decode_combine_kernel(const float* partial_values, const float* partial_log2_sum, bf16* out,
-                              int heads, int splits) {
+    mla_decode_combine_kernel(const float* partial_values, const float2* partial_stats, bf16* out, int heads,
+                              int splits) {
   __shared__ float4 warp_values[kCombineThreads / 32][kCombineVectors];
   constexpr int kSumsPerLane = (kParts * kCombineGroups + 31) / 32;
   const int thread = static_cast<int>(threadIdx.x);
@@ -350,31 +366,31 @@ __global__ void __launch_bounds__(kCombineThreads)
   const int group = thread / kCombineVectors;
   pdl_wait();
   pdl_trigger();
-  const float* sums = partial_log2_sum + sequence * splits * heads + head;
+  const float2* stats = partial_stats + sequence * splits * heads + head;
   const float* values = partial_values + (sequence * splits * heads + head) * kLatentDim +
                         static_cast<int64_t>(blockIdx.x) * kCombineColumns + column * 4;
-  float every[kSumsPerLane];
+  float2 every[kSumsPerLane];
   float own[kParts];
   float4 part[kParts];
 #pragma unroll
   for (int i = 0; i < kSumsPerLane; ++i) {
     const int split = lane + i * 32;
-    every[i] = split < splits ? sums[split * heads] : -INFINITY;
+    every[i] = split < splits ? stats[split * heads] : make_float2(-INFINITY, 0);
   }
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     const int split = group + i * kCombineGroups;
-    own[i] = split < splits ? sums[split * heads] : -INFINITY;
+    own[i] = split < splits ? stats[split * heads].x : -INFINITY;
     part[i] = make_float4(0, 0, 0, 0);
     if (split < splits) part[i] = load_now(values + split * heads * kLatentDim);
   }
-  float largest = every[0];
+  float largest = every[0].x;
 #pragma unroll
-  for (int i = 1; i < kSumsPerLane; ++i) largest = fmaxf(largest, every[i]);
+  for (int i = 1; i < kSumsPerLane; ++i) largest = fmaxf(largest, every[i].x);
   largest = fmaxf(warp_max(largest), -1e30f);  // all parts empty: weights are 0, not NaN
   float total = 0;
 #pragma unroll
-  for (int i = 0; i < kSumsPerLane; ++i) total += fast_exp2(every[i] - largest);
+  for (int i = 0; i < kSumsPerLane; ++i) total += every[i].y * fast_exp2(every[i].x - largest);
   total = warp_sum(total);
   float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
@@ -415,12 +431,12 @@ cudaError_t launch_combine(const LaunchContext& ctx, const MlaDecode& a, const P
                       : a.splits <= 9 * kCombineGroups ? mla_decode_combine_kernel<9>
                                                        : mla_decode_combine_kernel<16>;
   static_assert(kMlaMaxSplits <= 16 * kCombineGroups);
-  return launch(ctx, kernel, grid, dim3(kCombineThreads), 0, partials.values, partials.log2_sum, a.out,
-                a.heads, a.splits);
+  return launch(ctx, kernel, grid, dim3(kCombineThreads), 0, partials.values, partials.stats, a.out, a.heads,
+                a.splits);
 }
 
 size_t smem_bytes(int stages) {
-  return static_cast<size_t>(stages) * kTileBytes + kQueryBytes + kBarrierBytes;
+  return static_cast<size_t>(stages) * kTileBytes + kExchangeBytes + kBarrierBytes;
 }
 
 // log2 of the tiles in a page, rounded up.
@@ -436,7 +452,7 @@ cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, const Par
                   static_cast<unsigned>((a.heads + kHeadsPerBlock - 1) / kHeadsPerBlock));
   constexpr float kLog2E = 1.4426950408889634f;
   return launch(ctx, mla_decode_split_kernel<kStages>, grid, dim3(kThreads), smem_bytes(kStages), a.q,
-                a.cache, a.block_table, a.seq_lens, a.out, partials.values, partials.log2_sum, a.heads,
+                a.cache, a.block_table, a.seq_lens, a.out, partials.values, partials.stats, a.heads,
                 page_shift(a.page_size), a.max_pages, a.softmax_scale * kLog2E);
 }
 
@@ -472,7 +488,7 @@ size_t mla_decode_workspace_bytes(const MlaDecode& attention) {
   if (attention.splits <= 1) return 0;
   const size_t parts = static_cast<size_t>(attention.batch) * static_cast<size_t>(attention.splits) *
                        static_cast<size_t>(attention.heads);
-  return parts * kLatentDim * sizeof(float) + parts * sizeof(float);
+  return parts * (kLatentDim * sizeof(float) + sizeof(float2));
 }
 
 cudaError_t mla_decode(const LaunchContext& ctx, const MlaDecode& attention, void* workspace) {
@@ -494,7 +510,7 @@ cudaError_t mla_decode(const LaunchContext& ctx, const MlaDecode& attention, voi
     const size_t parts = static_cast<size_t>(attention.batch) * static_cast<size_t>(attention.splits) *
                          static_cast<size_t>(attention.heads);
     partials.values = static_cast<float*>(workspace);
-    partials.log2_sum = partials.values + parts * kLatentDim;
+    partials.stats = reinterpret_cast<float2*>(partials.values + parts * kLatentDim);
   }
   const auto fits = [&](int stages) { return smem_bytes(stages) <= static_cast<size_t>(smem_limit); };
   if (fits(kMaxStages)) {

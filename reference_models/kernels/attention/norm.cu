@@ -11,31 +11,44 @@ __global__ void __launch_bounds__(1024)
   __shared__ float scratch[32];
   const int vectors = hidden / 8;
   const int64_t row = blockIdx.x;
+  const auto vector_of = [](int i) {
+    return static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x);
+  };
   Bf16x8 gamma[kVectors];
+  const auto load_gamma = [&] {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (weight != nullptr && vector_of(i) < vectors) gamma[i] = load8(weight + vector_of(i) * 8);
+    }
+  };
+  if constexpr (kPdl) load_gamma();
+  pdl_begin<kPdl>();
+  // All loads before the first store: the compiler cannot know that they do not overlap.
+  Bf16x8 data[kVectors];
+  Bf16x8 old[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    const int v = static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x);
-    if (weight != nullptr && v < vectors) gamma[i] = load8(weight + v * 8);
+    if (vector_of(i) < vectors) {
+      data[i] = load8(input + row * input_stride + vector_of(i) * 8);
+      if constexpr (kAddResidual) old[i] = load8(residual + row * hidden + vector_of(i) * 8);
+    }
   }
-  pdl_begin<kPdl>();
+  if constexpr (!kPdl) load_gamma();  // not needed before the sum
   float values[kVectors][8];
   float sum_of_squares = 0;
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    const int v = static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x);
-    if (v < vectors) {
-      Bf16x8 packed = load8(input + row * input_stride + v * 8);
+    if (vector_of(i) < vectors) {
       if constexpr (kAddResidual) {
-        const Bf16x8 old = load8(residual + row * hidden + v * 8);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const float2 a = __bfloat1622float2(packed.pair[j]);
-          const float2 b = __bfloat1622float2(old.pair[j]);
-          packed.pair[j] = __floats2bfloat162_rn(a.x + b.x, a.y + b.y);
+          const float2 a = __bfloat1622float2(data[i].pair[j]);
+          const float2 b = __bfloat1622float2(old[i].pair[j]);
+          data[i].pair[j] = __floats2bfloat162_rn(a.x + b.x, a.y + b.y);
         }
-        store8(residual + row * hidden + v * 8, packed);
+        store8(residual + row * hidden + vector_of(i) * 8, data[i]);
       }
-      unpack(packed, values[i]);
+      unpack(data[i], values[i]);
 #pragma unroll
       for (int j = 0; j < 8; ++j) sum_of_squares += values[i][j] * values[i][j];
     }
@@ -44,7 +57,7 @@ __global__ void __launch_bounds__(1024)
   const float scale = rsqrtf(mean + epsilon);
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    const int v = static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x);
+    const int v = vector_of(i);
     if (v < vectors) {
       float factor[8] = {1, 1, 1, 1, 1, 1, 1, 1};
       if (weight != nullptr) unpack(gamma[i], factor);

@@ -37,7 +37,7 @@ __device__ __forceinline__ uint4 load_words_streaming(const bf16* pointer) {
 // round the warps of all blocks that share the tile; a warp loads its next unit before it multiplies this
 // one.
 template <int kTokenTiles, bool kPdl>
-__global__ void __launch_bounds__(max_warps(kTokenTiles) * 32, 1)
+__global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
     skinny_gemm_kernel(const bf16* x, int64_t x_token_stride, int64_t x_batch_stride, const bf16* weight,
                        int64_t weight_batch_stride, bf16* out, int64_t out_token_stride,
                        int64_t out_batch_stride, const bf16* residual, int all_tokens, int token_groups,

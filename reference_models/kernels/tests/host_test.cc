@@ -92,7 +92,7 @@ TEST(MlaDecode, WorkspaceHoldsAllParts) {
   call.splits = 1;
   EXPECT_EQ(mla_decode_workspace_bytes(call), 0u);
   call.splits = 5;
-  EXPECT_EQ(mla_decode_workspace_bytes(call), 3u * 8 * 5 * (kLatentDim + 1) * sizeof(float));
+  EXPECT_EQ(mla_decode_workspace_bytes(call), 3u * 8 * 5 * (kLatentDim + 2) * sizeof(float));
 }
 
 TEST(MlaDecode, RejectsWhatItCannotDo) {
