@@ -220,6 +220,23 @@ def join_follows_side_branch() -> None:
     write(place + "bad/side_longer_than_main", two_stream_layers(12, side=6, main=2).lines())
     write(place + "bad/only_in_some_layers", two_stream_layers(12, side_first=lambda layer: layer % 3 == 0).lines())
     write(place + "bad/fresh_side_stream_per_layer", two_stream_layers(12, persistent=False, side_first=lambda layer: False).lines())
+    # The side branch reads a tensor that the main branch gives back: recorded later, it would read recycled memory.
+    for name, freed_after in (("input_released_by_main_branch", "routed_1"), ("input_released_after_join", "combine")):
+        g = two_stream_layers(6)
+        names = [g.functions[node["function"]] for node in g.nodes]
+        allocations = []
+        for index, node in enumerate(g.nodes):
+            node["sequence"] = 10 + 10 * index
+            if names[index] != "shared_0":
+                continue
+            base = 0x7F0000000000 + 0x10000 * len(allocations)
+            freed = next(i for i in range(index, len(names)) if names[i] == freed_after)
+            node["params"] = [[0, 0, 8, hex(base), "pointer", len(allocations)]]
+            allocations.append({"id": len(allocations), "base": hex(base), "size_bytes": 4096, "kind": "device", "device": 0, "alloc_sequence": 1 + 10 * index, "free_sequence": 15 + 10 * freed})
+        lines = g.lines(facts_extra=("kernel_params", "allocations"))
+        lines.insert(2, {"type": "allocations", "process": 0, "allocations": allocations})
+        lines[-1]["records"] += 1
+        write(place + "bad/" + name, lines)
     write(place + "good/main_first", two_stream_layers(12, side_first=lambda layer: False).lines())
     write(place + "good/main_first_bare_dag", two_stream_layers(12, side_first=lambda layer: False, streams=False).lines())
 
