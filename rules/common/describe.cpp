@@ -19,7 +19,13 @@ std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& conte
   const std::span<const ir::Frame> frames = context.recording.frames(stack);
   if (frames.empty()) return {};
   const auto pick = [&](auto&& accepts) { return std::find_if(frames.begin(), frames.end(), accepts); };
-  auto frame = pick([](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python && !f.generated; });
+  // PyTorch's Python wrappers (torch/nn/functional.py, torch/cuda/streams.py) are on top of the line that is meant.
+  const auto is_wrapper = [&](const ir::Frame& f) {
+    const std::string_view file = context.recording.text(f.file);
+    return file.find("-packages/torch/") != std::string_view::npos;
+  };
+  auto frame = pick([&](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python && !f.generated && !is_wrapper(f); });
+  if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python && !f.generated; });
   if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python; });
   if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.line != 0; });
   if (frame == frames.end()) frame = frames.begin();

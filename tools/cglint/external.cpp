@@ -18,7 +18,8 @@ struct External {
   const char* program;
   const char* summary;
 };
-constexpr std::array<External, 1> kExternals = {{
+constexpr std::array<External, 2> kExternals = {{
+    {"record", "cglint-record", "Run a command and record the CUDA graphs of its processes, with source lines."},
     {"selftest-streams", "cglint-selftest-streams", "Measure designed graphs on this GPU: does the stream model hold for its driver?"},
 }};
 

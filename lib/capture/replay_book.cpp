@@ -1,0 +1,131 @@
+#include "capture/replay_book.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/json_writer.h"
+
+namespace cglint::capture {
+
+std::string_view activity_kind_name(ActivityKind kind) {
+  return kind == ActivityKind::kernel ? "kernel" : kind == ActivityKind::memcpy ? "memcpy" : "memset";
+}
+
+std::optional<ActivityLayout> activity_layout(ActivityKind kind, std::uint32_t cupti_version) {
+  // 18 is CUPTI 12.0; from 13.0 on the number is the CUDA version with four more digits. The records grew at
+  // their ends only.
+  const bool known =
+      (cupti_version >= 18 && cupti_version < 100) || (cupti_version >= 130000 && cupti_version < 140000);
+  if (!known) return std::nullopt;
+  if (kind == ActivityKind::kernel) return ActivityLayout{16, 24, 40, 48, 92, 144, 152};
+  return ActivityLayout{16, 24, 32, 40, 44, 64, 72};  // CUpti_ActivityMemcpy5 on, CUpti_ActivityMemset4 on
+}
+
+ActivityOp read_activity(ActivityKind kind, const ActivityLayout& layout, const unsigned char* record) {
+  ActivityOp op;
+  op.kind = kind;
+  const auto read = [&](auto& field, std::uint16_t offset) {
+    std::memcpy(&field, record + offset, sizeof field);
+  };
+  read(op.start_ns, layout.start);
+  read(op.end_ns, layout.end);
+  read(op.device, layout.device);
+  read(op.stream, layout.stream);
+  read(op.correlation, layout.correlation);
+  read(op.node_id, layout.graph_node);
+  return op;
+}
+
+void ReplayBook::add_graph(std::uint32_t graph, std::size_t expected_ops) {
+  graphs_[graph].expected = expected_ops;
+}
+
+void ReplayBook::add_clone(std::uint64_t clone_id, std::uint32_t graph, std::int64_t node,
+                           std::string_view kind) {
+  Clone clone{graph, node, std::nullopt};
+  if (node >= 0) {
+    for (const ActivityKind each : {ActivityKind::kernel, ActivityKind::memcpy, ActivityKind::memset})
+      if (activity_kind_name(each) == kind) clone.kind = each;
+  }
+  clones_[clone_id] = clone;
+}
+
+void ReplayBook::add_op(const ActivityOp& op) {
+  if (op.node_id == 0) return;
+  if (op.start_ns == 0 || op.end_ns < op.start_ns || op.correlation == 0) {
+    ++odd_;
+    return;
+  }
+  const auto clone = clones_.find(op.node_id);
+  if (clone == clones_.end()) {
+    ++unknown_;
+    return;
+  }
+  Graph& graph = graphs_[clone->second.graph];
+  if (graph.written) return;
+  auto launch = graph.launches.find(op.correlation);
+  if (launch == graph.launches.end()) {
+    if (graph.launches.size() >= limit_) return;
+    launch = graph.launches.try_emplace(op.correlation).first;
+  }
+  launch->second.push_back({clone->second.node, op, clone->second.kind != op.kind});
+}
+
+bool ReplayBook::is_finished(const Graph& graph) const {
+  return !graph.written && graph.expected != 0 && graph.launches.size() == limit_ &&
+         std::all_of(graph.launches.begin(), graph.launches.end(),
+                     [&](const auto& launch) { return launch.second.size() >= graph.expected; });
+}
+
+void ReplayBook::write(std::uint32_t number, Graph& graph, std::string& out) {
+  if (!graph.launches.empty()) {
+    std::uint64_t base = ~std::uint64_t{0};
+    for (auto& [correlation, ops] : graph.launches) {
+      std::sort(ops.begin(), ops.end(), [](const Op& a, const Op& b) {
+        return std::tie(a.op.start_ns, a.op.end_ns, a.node) < std::tie(b.op.start_ns, b.op.end_ns, b.node);
+      });
+      base = std::min(base, ops.front().op.start_ns);
+    }
+    base::JsonWriter json(out);
+    json.begin_object();
+    json.field("type", "replays");
+    json.field("graph", number);
+    json.field("base_ns", std::string_view(std::to_string(base)));
+    json.key("replays");
+    json.begin_array();
+    for (const auto& [correlation, ops] : graph.launches) {
+      json.begin_object();
+      json.field("correlation", correlation);
+      json.field("complete", graph.expected != 0 && ops.size() == graph.expected);
+      json.key("ops");
+      json.begin_array();
+      for (const Op& op : ops) {
+        json.begin_array();
+        json.number(op.node), json.number(op.op.device), json.number(op.op.stream);
+        json.number(op.op.start_ns - base), json.number(op.op.end_ns - base);
+        if (op.states_kind) json.string(activity_kind_name(op.op.kind));
+        json.end_array();
+      }
+      json.end_array();
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+    out += '\n';
+  }
+  write_graph_end(number, out);
+  graph.written = true;
+  graph.launches.clear();
+}
+
+void ReplayBook::write_finished(std::string& out) {
+  for (auto& [number, graph] : graphs_)
+    if (is_finished(graph)) write(number, graph, out);
+}
+
+void ReplayBook::write_all(std::string& out) {
+  for (auto& [number, graph] : graphs_)
+    if (!graph.written) write(number, graph, out);
+}
+
+}  // namespace cglint::capture

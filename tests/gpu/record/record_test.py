@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""The recorder without a GPU: what its library exports and needs, and how cglint-record treats its arguments.
+
+usage: record_test.py symbols OBJDUMP libcglint_record.so
+       record_test.py arguments CGLINT_RECORD
+"""
+import os
+import pathlib
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+
+
+def check(good, text):
+    if not good:
+        sys.exit(f"FAILED: {text}")
+
+
+def symbols(objdump, library):
+    def dump(*arguments):
+        return subprocess.run([objdump, *arguments, library], capture_output=True, text=True, check=True).stdout
+
+    table = dump("-T").splitlines()
+    defined = [line.split()[-1] for line in table if re.match(r"[0-9a-f]{16} ", line) and "*UND*" not in line]
+    check(defined == ["InitializeInjection"], f"exports {defined}")
+    versions = {tuple(int(part) for part in found.split(".")) for found in re.findall(r"GLIBC_([0-9.]+)", dump("-T"))}
+    check(versions and max(versions) <= (2, 34), f"needs glibc {max(versions)}")
+    needed = set(re.findall(r"NEEDED\s+(\S+)", dump("-p")))
+    allowed = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
+    check("libc.so.6" in needed and needed <= allowed, f"links {sorted(needed - allowed)}")
+
+
+def arguments(program):
+    def run(*words, env=None, cwd=None):
+        done = subprocess.run([program, *words], capture_output=True, text=True, env=env, cwd=cwd, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA_INJECTION", "CGLINT_"))}
+    code, out, _ = run("--help")
+    check(code == 0 and "--replays" in out, "--help")
+    for words, expected in ((["-o"], "needs a value"), (["--replays", "x", "--", "true"], "'x'"), (["--wrong", "--", "true"], "--wrong"),
+                            ([], "no command"), (["--"], "no command")):
+        code, _, err = run(*words, env=plain)
+        check(code == 2 and expected in err and err.count("\n") == 1, f"{words}: {code} {err}")
+    show = ["sh", "-c", "env | grep -E '^(CUDA_INJECTION64_PATH|CGLINT_RECORD)' | sort; exit 7"]
+    with tempfile.TemporaryDirectory() as folder:
+        code, out, _ = run("-o", "out.cgl.jsonl", "--replays", "3", "--no-python-stacks", "--", *show, env=plain, cwd=folder)
+        values = dict(line.split("=", 1) for line in out.splitlines())
+        library = str(pathlib.Path(program).resolve().parent / "libcglint_record.so")
+        check(code == 7, f"the command's exit code, not {code}")
+        check(values == {"CUDA_INJECTION64_PATH": library, "CGLINT_RECORD_OUT": os.path.realpath(folder) + "/out.cgl.jsonl",
+                         "CGLINT_RECORD_OUT_FOLDER": "0", "CGLINT_RECORD_PYTHON_STACKS": "0", "CGLINT_RECORD_REPLAYS": "3"}, f"{values}")
+        os.mkdir(folder + "/there")
+        _, out, _ = run("-o", "there", "--", *show, env=plain, cwd=folder)
+        check("CGLINT_RECORD_OUT_FOLDER=1" in out, "an existing folder")
+        code, _, err = run("--", "true", env=dict(plain, CUDA_INJECTION64_PATH="/other.so"))
+        check(code == 2 and "/other.so" in err, "another injection is not replaced")
+        code, _, err = run("--", folder + "/missing", env=plain)
+        check(code == 127 and "cannot run" in err, "a missing command")
+        # --lint: options go to cglint lint, and what the command's processes listed is linted. Here a script stands in for both.
+        code, _, err = run("--lint", "--", "true", env=plain)
+        check(code == 2 and "nothing to lint" in err, f"no graph: {code} {err}")
+        code, _, _ = run("--lint", "--", "sh", "-c", "kill -9 $$", env=plain)
+        check(code == 137, f"a signal: {code}")
+        copy = pathlib.Path(folder) / "bin"
+        copy.mkdir()
+        for name in ("cglint-record", "libcglint_record.so"):
+            (copy / name).write_bytes((pathlib.Path(program).parent / name).read_bytes())
+        (copy / "cglint").write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\nexit 1\n')
+        for path in copy.iterdir():
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        done = subprocess.run([copy / "cglint-record", "--lint", "--max-streams", "3", "--", "sh", "-c", "echo a.cgl.jsonl >> $CGLINT_RECORD_LIST"],
+                              capture_output=True, text=True, env=plain, timeout=60)
+        check(done.returncode == 1 and done.stdout.split() == ["lint", "--max-streams", "3", "a.cgl.jsonl"], f"{done}")
+
+
+{"symbols": symbols, "arguments": arguments}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,385 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "capture/allocation_timeline.h"
+#include "capture/capture_book.h"
+#include "capture/graph_record.h"
+#include "capture/process_facts.h"
+#include "capture/python_frames.h"
+#include "capture/record_file.h"
+#include "capture/replay_book.h"
+#include "capture/stack_table.h"
+#include "import/common/importer.h"
+
+namespace cglint::capture {
+namespace {
+
+std::string temporary_folder() {
+  std::string path = std::filesystem::temp_directory_path() / "cglint-capture-test-XXXXXX";
+  return mkdtemp(path.data());
+}
+
+TEST(StackTable, StoresEachStackOnce) {
+  StackTable table;
+  const std::vector<FrameText> a = {{"model.py", "forward", 812}, {"run.py", "main", 3}};
+  const std::vector<FrameText> b = {{"model.py", "forward", 813}, {"run.py", "main", 3}};
+  EXPECT_EQ(table.intern({}), kNone);
+  const std::uint32_t first = table.intern(a), second = table.intern(b);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(table.intern(a), first);
+  ASSERT_EQ(table.stack(second).size(), 2U);
+  EXPECT_EQ(table.frame(table.stack(second)[0]).line, 813U);
+  EXPECT_EQ(table.stack(first)[1], table.stack(second)[1]) << "the outer frame is shared";
+}
+
+TEST(AllocationTimeline, NewIdsForReusedAddresses) {
+  AllocationTimeline timeline;
+  timeline.add(0x1000, 0x100, "device", 0, 1);
+  const std::uint32_t first = timeline.find(0x10ff)->id;
+  EXPECT_EQ(timeline.find(0x1100), nullptr);
+  EXPECT_EQ(timeline.find(0xfff), nullptr);
+  EXPECT_TRUE(timeline.remove(0x1000, 2));
+  EXPECT_FALSE(timeline.remove(0x1000, 3));
+  timeline.add(0x1000, 0x80, "device", 0, 4);
+  EXPECT_NE(timeline.find(0x1000)->id, first);
+  const std::vector<AllocationRow> rows = timeline.take_changes();
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].free_sequence, 2U);
+  EXPECT_EQ(rows[1].free_sequence, 0U);
+  EXPECT_TRUE(timeline.take_changes().empty());
+  timeline.remove(0x1000, 9);
+  ASSERT_EQ(timeline.take_changes().size(), 1U) << "a free after it was reported is reported again";
+}
+
+TEST(AllocationTimeline, AgreesWithAnArrayOfBytes) {
+  std::mt19937 random(7);
+  AllocationTimeline timeline;
+  std::array<std::uint32_t, 512> owner;
+  owner.fill(kNone);
+  std::uint32_t next = 0;
+  std::uint64_t sequence = 0;
+  for (int step = 0; step < 4000; ++step) {
+    const std::uint32_t base = 1 + random() % 480, size = 1 + random() % 24;
+    const auto clear = [&](std::uint32_t id) {
+      for (std::uint32_t& each : owner)
+        if (each == id) each = kNone;
+    };
+    switch (random() % 3) {
+      case 0:
+        for (std::uint32_t i = base; i < base + size; ++i)
+          if (owner[i] != kNone) clear(owner[i]);
+        for (std::uint32_t i = base; i < base + size; ++i) owner[i] = next;
+        ++next;
+        timeline.add(base, size, "device", 0, ++sequence);
+        break;
+      case 1: {
+        const bool starts = owner[base] != kNone && owner[base - 1] != owner[base];
+        EXPECT_EQ(timeline.remove(base, ++sequence), starts);
+        if (starts) clear(owner[base]);
+        break;
+      }
+      default:
+        for (std::uint32_t i = base; i < base + size; ++i)
+          if (owner[i] != kNone && owner[i - 1] != owner[i]) clear(owner[i]);
+        timeline.remove_range(base, size, ++sequence);
+    }
+    for (std::uint32_t i = 0; i < owner.size(); ++i) {
+      const AllocationRow* const row = timeline.find(i);
+      ASSERT_EQ(row == nullptr ? kNone : row->id, owner[i]) << "byte " << i << " after step " << step;
+    }
+  }
+}
+
+SyncCall sync(SyncCall::Kind kind, Handle stream, Handle event, std::uint64_t sequence) {
+  SyncCall call;
+  call.kind = kind, call.stream = stream, call.event = event, call.sequence = sequence;
+  return call;
+}
+NodeOrigin origin(Handle stream, std::uint64_t sequence) {
+  NodeOrigin origin;
+  origin.stream = stream, origin.has_stream = true, origin.sequence = sequence;
+  return origin;
+}
+
+// Main stream 1 makes nodes 10 and 12, side stream 2 is forked after 10, makes 11, and is joined before 13.
+void fork_and_join(CaptureBook& book, Handle graph) {
+  const std::array<Handle, 1> ten = {10}, twelve = {12};
+  const std::array<Handle, 2> joined = {12, 11};
+  book.begin_capture(graph, "global", sync(SyncCall::Kind::begin_capture, 1, 0, 1));
+  book.node_captured(graph, 10, origin(1, 2));
+  book.event_recorded(graph, sync(SyncCall::Kind::event_record, 1, 77, 3));
+  book.event_waited(graph, sync(SyncCall::Kind::event_wait, 2, 77, 4), {}, ten);
+  book.node_captured(graph, 11, origin(2, 5));
+  book.node_captured(graph, 12, origin(1, 6));
+  book.event_recorded(graph, sync(SyncCall::Kind::event_record, 2, 78, 7));
+  book.event_waited(graph, sync(SyncCall::Kind::event_wait, 1, 78, 8), twelve, joined);
+  book.node_captured(graph, 13, origin(1, 9));
+  book.end_capture(graph, true, sync(SyncCall::Kind::end_capture, 1, 0, 10));
+}
+
+TEST(CaptureBook, EdgesKnowTheWaitTheyCameFrom) {
+  CaptureBook book;
+  fork_and_join(book, 5);
+  const GraphEntry& entry = *book.find(5);
+  ASSERT_EQ(entry.syncs.size(), 6U);
+  EXPECT_EQ(entry.syncs[2].record, 1U);
+  EXPECT_EQ(entry.syncs[4].record, 3U);
+  ASSERT_EQ(entry.edge_sync.size(), 2U) << "edges along a stream came from no call";
+  EXPECT_EQ(entry.edge_sync.at({10, 11}), 2U);
+  EXPECT_EQ(entry.edge_sync.at({11, 13}), 4U);
+  EXPECT_STREQ(entry.status, "ok");
+}
+
+TEST(CaptureBook, AHandleThatComesBackIsAnotherGraph) {
+  CaptureBook book;
+  fork_and_join(book, 5);
+  book.graph_created(5);
+  EXPECT_EQ(book.find(5), nullptr);
+  book.node_created(5, 10, origin(3, 20));
+  EXPECT_EQ(book.find(5)->nodes.at(10).stream, 3U);
+  book.node_created(5, 10, origin(4, 21));
+  EXPECT_EQ(book.find(5)->nodes.at(10).stream, 3U) << "the first statement wins";
+  book.node_destroyed(5, 10);
+  EXPECT_TRUE(book.find(5)->nodes.empty());
+  book.graph_destroyed(5);
+  EXPECT_EQ(book.graph_count(), 0U);
+}
+
+TEST(Words, AStructIsCutIntoWords) {
+  std::array<unsigned char, 23> bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i + 1);
+  std::vector<WordRecord> words;
+  append_words(3, bytes, words);
+  ASSERT_EQ(words.size(), 5U);  // 8 + 8 + 4 + 2 + 1
+  EXPECT_EQ(words[0].value, 0x0807060504030201U);
+  EXPECT_EQ(words[2].size_bytes, 4U);
+  EXPECT_EQ(words[2].value, 0x14131211U);
+  EXPECT_EQ(words[4].offset_bytes, 22U);
+  EXPECT_EQ(words[4].value, 23U);
+}
+
+GraphRecord fork_graph() {
+  CaptureBook book;
+  fork_and_join(book, 5);
+  GraphRecord graph;
+  graph.number = 0;
+  graph.role = "captured";
+  graph.instantiated = true;
+  graph.allocations_known = true;
+  graph.entry = *book.find(5);
+  graph.functions.push_back({"_Z4stepPfi", {{0, 8}, {8, 4}}, true, 16, 0});
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    NodeRecord node;
+    node.kind = "kernel";
+    node.id = 0x100000000 + i;
+    node.origin = graph.entry.nodes.at(10 + i);
+    node.has_origin = true;
+    node.details_known = node.words_known = true;
+    node.function = 0;
+    node.grid = {4, 1, 1}, node.block = {128, 1, 1};
+    node.priority = 0, node.cooperative = false, node.programmatic = false;
+    const std::uint64_t address = 0x7f0000001000 + 16 * i;
+    std::array<unsigned char, 8> bytes;
+    std::memcpy(bytes.data(), &address, 8);
+    append_words(0, bytes, node.words);
+    append_words(1, std::span(bytes).first(4), node.words);
+    graph.nodes.push_back(node);
+  }
+  graph.edges = {{0, 1, 0, 0, 0, 2}, {0, 2}, {1, 3, 0, 0, 0, 4}, {2, 3, 1, 0, 1}};
+  return graph;
+}
+
+std::string segment(GraphRecord& graph, const AllocationTimeline& timeline, const StackTable& stacks) {
+  std::string lines;
+  write_header("test", false, 1, lines);
+  ProcessFacts process = this_process();
+  process.gpus.push_back({0, "NVIDIA H200", 9, 0, 132, 1});
+  write_process(process, lines);
+  AllocationTimeline copy = timeline;
+  write_allocations(copy.take_changes(), lines);
+  resolve_addresses(timeline, graph);
+  const std::array<StreamFacts, 1> streams = {StreamFacts{2, -5}};
+  write_graph(graph, stacks, streams, lines);
+  write_graph_end(graph.number, lines);
+  return lines;
+}
+
+// What is written must be what the importer reads.
+TEST(GraphRecord, IsReadBackByTheImporter) {
+  StackTable stacks;
+  AllocationTimeline timeline;
+  timeline.add(0x7f0000001000, 4096, "vmm", 0, 1);
+  GraphRecord graph = fork_graph();
+  const std::vector<FrameText> frames = {{"model.py", "forward", 812}};
+  for (NodeRecord& node : graph.nodes) node.origin.stack = stacks.intern(frames);
+  const std::string folder = temporary_folder();
+  RecordFile file;
+  ASSERT_EQ(file.open(folder + "/deep/run.cgl.jsonl"), "");
+  ASSERT_TRUE(file.write(segment(graph, timeline, stacks)));
+  ASSERT_TRUE(file.write_end());
+  auto read = importer::read_file(file.path(), {});
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  const ir::Recording& recording = read.value();
+  EXPECT_TRUE(recording.losses.empty()) << recording.text(recording.losses[0].what);
+  ASSERT_EQ(recording.graphs.size(), 1U);
+  const ir::Graph& got = **recording.graphs.begin();
+  ASSERT_EQ(got.node_count(), 4U);
+  ASSERT_EQ(got.edge_count(), 4U);
+  EXPECT_TRUE(got.spoiled.empty());
+  using ir::Fact;
+  EXPECT_TRUE(got.facts.contains_all({Fact::nodes, Fact::creation_order, Fact::edges, Fact::edge_data,
+                                      Fact::kernel_names, Fact::launch_config, Fact::kernel_attributes,
+                                      Fact::kernel_params, Fact::allocations, Fact::capture_streams,
+                                      Fact::sync_ops, Fact::source_frames, Fact::capture_status}));
+  EXPECT_FALSE(got.facts.contains(Fact::replay_streams));
+  EXPECT_FALSE(got.facts.contains(Fact::nvtx));
+  const auto params = got.params_of(got.kernels[2]);
+  ASSERT_EQ(params.size(), 2U);
+  EXPECT_EQ(params[0].value, 0x7f0000001020U);
+  EXPECT_EQ(params[0].allocation_offset, 0x20U);
+  EXPECT_FALSE(params[1].allocation.is_valid());
+  EXPECT_EQ(recording.streams[got.capture_stream[ir::NodeId(1)]].handle, 2U);
+  EXPECT_EQ(recording.streams[got.capture_stream[ir::NodeId(1)]].priority, -5);
+  EXPECT_EQ(got.sync_ops.size(), 6U);
+  EXPECT_EQ(recording.frames(got.stack[ir::NodeId(3)])[0].line, 812U);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(GraphRecord, WhatSomeNodesLackIsSpoiledAndWhatAllLackIsNotStated) {
+  StackTable stacks;
+  AllocationTimeline timeline;
+  GraphRecord graph = fork_graph();
+  graph.nodes[1].words_known = false;
+  graph.nodes[1].words.clear();
+  std::string lines = segment(graph, timeline, stacks);
+  EXPECT_NE(lines.find("\"fact\":\"kernel_params\",\"reason\":\"the parameters of 1 of 4"), std::string::npos)
+      << lines;
+  EXPECT_EQ(lines.find("source_frames"), std::string::npos);
+  for (NodeRecord& node : graph.nodes) node.words_known = false;
+  graph.failure = "";
+  lines = segment(graph, timeline, stacks);
+  EXPECT_EQ(lines.find("kernel_params"), std::string::npos);
+  graph.failure = "the driver said no";
+  lines = segment(graph, timeline, stacks);
+  EXPECT_NE(lines.find("\"facts\":[]"), std::string::npos) << lines;
+}
+
+TEST(RecordFile, NamesCarryProcessAndRank) {
+  EXPECT_EQ(record_path("", false, "python3", -1, 47), "python3.47.cgl.jsonl");
+  EXPECT_EQ(record_path("/out/", false, "python3", 2, 47), "/out/python3.rank2.47.cgl.jsonl");
+  EXPECT_EQ(record_path("/out", true, "python3", -1, 47), "/out/python3.47.cgl.jsonl");
+  EXPECT_EQ(record_path("/out/run.cgl.jsonl", false, "python3", 0, 47), "/out/run.rank0.47.cgl.jsonl");
+  EXPECT_EQ(record_path("a.b/run", false, "python3", -1, 47), "a.b/run.47.cgl.jsonl");
+  EXPECT_EQ(record_path("", false, "", -1, 47), "cglint.47.cgl.jsonl");
+}
+
+TEST(RecordFile, AForksChildDoesNotWriteTheParentsFile) {
+  const std::string folder = temporary_folder();
+  RecordFile file;
+  ASSERT_EQ(file.open(folder + "/a"), "");
+  ASSERT_TRUE(file.write("{\"type\":\"header\"}\n"));
+  EXPECT_NE(RecordFile().open(folder + "/a"), "") << "never replaces a file";
+  const pid_t child = fork();
+  if (child == 0) _exit(!file.is_open() && !file.write("child\n") && !file.write_end() ? 0 : 1);
+  int status = 1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(file.write_end());
+  std::ifstream in(folder + "/a");
+  std::stringstream text;
+  text << in.rdbuf();
+  EXPECT_EQ(text.str(), "{\"type\":\"header\"}\n{\"type\":\"end\",\"records\":1}\n");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ReplayBook, LayoutsOfUnknownVersionsAreNotGuessed) {
+  for (const std::uint32_t known : {18U, 22U, 28U, 130000U, 130400U})
+    EXPECT_TRUE(activity_layout(ActivityKind::kernel, known).has_value()) << known;
+  for (const std::uint32_t unknown : {0U, 17U, 100U, 129999U, 140000U})
+    EXPECT_FALSE(activity_layout(ActivityKind::memset, unknown).has_value()) << unknown;
+}
+
+TEST(ReplayBook, RecordsAreReadByOffset) {
+  for (const ActivityKind kind : {ActivityKind::kernel, ActivityKind::memcpy, ActivityKind::memset}) {
+    const ActivityLayout layout = *activity_layout(kind, 130000);
+    std::vector<unsigned char> record(layout.size, 0xee);
+    const auto put = [&](std::uint16_t offset, auto value) {
+      std::memcpy(record.data() + offset, &value, sizeof value);
+    };
+    put(layout.start, std::uint64_t{5}), put(layout.end, std::uint64_t{9}),
+        put(layout.device, std::uint32_t{1});
+    put(layout.stream, std::uint32_t{7}), put(layout.correlation, std::uint32_t{33}),
+        put(layout.graph_node, std::uint64_t{1} << 32);
+    const ActivityOp op = read_activity(kind, layout, record.data());
+    EXPECT_EQ(op.start_ns, 5U);
+    EXPECT_EQ(op.end_ns, 9U);
+    EXPECT_EQ(op.device, 1U);
+    EXPECT_EQ(op.stream, 7U);
+    EXPECT_EQ(op.correlation, 33U);
+    EXPECT_EQ(op.node_id, std::uint64_t{1} << 32);
+  }
+}
+
+ActivityOp op(std::uint64_t node, std::uint32_t correlation, std::uint64_t start, std::uint64_t end) {
+  ActivityOp op;
+  op.node_id = node, op.correlation = correlation, op.start_ns = start, op.end_ns = end, op.stream = 7;
+  return op;
+}
+
+TEST(ReplayBook, KeepsTheFirstLaunchesAndCountsOddRecords) {
+  ReplayBook book(2);
+  book.add_graph(4, 2);
+  book.add_clone(100, 4, 0, "kernel");
+  book.add_clone(101, 4, 1, "memset");
+  std::string out;
+  for (std::uint32_t launch = 1; launch <= 3; ++launch) {
+    book.add_op(op(101, launch, launch * 100 + 50, launch * 100 + 60));
+    book.write_finished(out);
+    book.add_op(op(100, launch, launch * 100, launch * 100 + 40));
+    if (launch < 2) EXPECT_EQ(out, "");
+  }
+  book.add_op(op(0, 1, 1, 2));  // of no graph
+  book.add_op(op(100, 1, 5, 4));
+  book.add_op(op(100, 0, 5, 6));
+  book.add_op(op(999, 1, 5, 6));
+  EXPECT_EQ(book.odd(), 2U);
+  EXPECT_EQ(book.unknown(), 1U);
+  book.write_finished(out);
+  EXPECT_EQ(out,
+            "{\"type\":\"replays\",\"graph\":4,\"base_ns\":\"100\",\"replays\":[{\"correlation\":1,"
+            "\"complete\":true,\"ops\":[[0,0,7,0,40],"
+            "[1,0,7,50,60,\"kernel\"]]},{\"correlation\":2,\"complete\":true,\"ops\":[[0,0,7,100,140],[1,0,7,"
+            "150,160,\"kernel\"]]}]}\n"
+            "{\"type\":\"graph_end\",\"graph\":4}\n");
+  out.clear();
+  book.write_all(out);
+  EXPECT_EQ(out, "") << "written once";
+}
+
+TEST(ReplayBook, ALaunchWithRecordsMissingIsNotComplete) {
+  ReplayBook book(2);
+  book.add_graph(0, 2);
+  book.add_clone(100, 0, 0, "kernel");
+  book.add_op(op(100, 1, 10, 20));
+  std::string out;
+  book.write_finished(out);
+  EXPECT_EQ(out, "");
+  book.write_all(out);
+  EXPECT_NE(out.find("\"complete\":false"), std::string::npos) << out;
+}
+
+TEST(PythonFrames, AProcessWithoutPythonHasNone) {
+  std::vector<FrameText> frames;
+  EXPECT_EQ(python_frames(frames), FramesResult::no_python);
+}
+
+}  // namespace
+}  // namespace cglint::capture

@@ -1,0 +1,247 @@
+#include "driver_calls.h"
+
+#include <cuda.h>
+
+#include <array>
+
+namespace cglint::record {
+namespace {
+
+// Calls with a parameter hStream; those in the second list have a variant for the per-thread default stream.
+#define CGLINT_NODE_CALLS(X)                                                                          \
+  X(cuLaunchKernel)                                                                                   \
+  X(cuLaunchCooperativeKernel) X(cuLaunchHostFunc) X(cuMemcpyAsync) X(cuMemcpyPeerAsync)              \
+      X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyDtoDAsync_v2) X(cuMemcpyHtoAAsync_v2) \
+          X(cuMemcpyAtoHAsync_v2) X(cuMemcpy2DAsync_v2) X(cuMemcpy3DAsync_v2) X(cuMemcpy3DPeerAsync)  \
+              X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async) X(cuMemsetD2D8Async)         \
+                  X(cuMemsetD2D16Async) X(cuMemsetD2D32Async)
+// Their parameter is called stream.
+#define CGLINT_STREAM_OPS(X) \
+  X(cuStreamBatchMemOp_v2)   \
+  X(cuStreamWaitValue32_v2) X(cuStreamWaitValue64_v2) X(cuStreamWriteValue32_v2) X(cuStreamWriteValue64_v2)
+
+constexpr CUpti_CallbackId kCalls[] = {
+#define CGLINT_BOTH(name) CUPTI_DRIVER_TRACE_CBID_##name, CUPTI_DRIVER_TRACE_CBID_##name##_ptsz,
+    CGLINT_NODE_CALLS(CGLINT_BOTH) CGLINT_STREAM_OPS(CGLINT_BOTH) CGLINT_BOTH(cuLaunchKernelEx)
+        CGLINT_BOTH(cuMemAllocAsync) CGLINT_BOTH(cuMemAllocFromPoolAsync) CGLINT_BOTH(cuMemFreeAsync)
+            CGLINT_BOTH(cuEventRecord) CGLINT_BOTH(cuEventRecordWithFlags) CGLINT_BOTH(cuStreamWaitEvent)
+                CGLINT_BOTH(cuStreamUpdateCaptureDependencies)
+                    CGLINT_BOTH(cuStreamUpdateCaptureDependencies_v2) CGLINT_BOTH(cuStreamBeginCapture_v2)
+                        CGLINT_BOTH(cuStreamBeginCaptureToGraph) CGLINT_BOTH(cuStreamEndCapture)
+                            CGLINT_BOTH(cuGraphInstantiateWithParams)
+#if CUDA_VERSION >= 13000
+                                CGLINT_BOTH(cuMemcpyBatchAsync_v2) CGLINT_BOTH(cuMemcpy3DBatchAsync_v2)
+#endif
+#undef CGLINT_BOTH
+                                    CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiate_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemAllocPitch_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged,
+    CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemMap,
+    CUPTI_DRIVER_TRACE_CBID_cuMemUnmap,
+    CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc,
+    CUPTI_DRIVER_TRACE_CBID_cuMemAllocHost_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost,
+    CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMemHostUnregister,
+    CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuIpcCloseMemHandle,
+};
+
+// The variants for the per-thread default stream take its name for stream 0. Their parameter structs are the
+// same.
+CUstream stream_of(CUstream stream, bool per_thread) {
+  return stream == nullptr && per_thread ? CU_STREAM_PER_THREAD : stream;
+}
+
+CallFacts on_stream(CallKind kind, CUstream stream, bool per_thread, CUevent event = nullptr) {
+  return {kind, true, stream_of(stream, per_thread), event};
+}
+
+template <typename Params>
+const Params& as(const void* params) {
+  return *static_cast<const Params*>(params);
+}
+template <typename Pointer>
+std::uint64_t target(const Pointer* pointer) {
+  return pointer == nullptr ? 0 : (std::uint64_t)*pointer;  // a device address or a host pointer
+}
+
+}  // namespace
+
+CallFacts read_call(CUpti_CallbackId id, const void* params) {
+  switch (id) {
+#define CGLINT_CASE(name, kind, field, event)                                        \
+  case CUPTI_DRIVER_TRACE_CBID_##name:                                               \
+    return on_stream(CallKind::kind, as<name##_params>(params).field, false, event); \
+  case CUPTI_DRIVER_TRACE_CBID_##name##_ptsz:                                        \
+    return on_stream(CallKind::kind, as<name##_params>(params).field, true, event);
+#define CGLINT_CASE_NODE(name) CGLINT_CASE(name, node, hStream, nullptr)
+#define CGLINT_CASE_OP(name) CGLINT_CASE(name, node, stream, nullptr)
+    CGLINT_NODE_CALLS(CGLINT_CASE_NODE)
+    CGLINT_STREAM_OPS(CGLINT_CASE_OP)
+    CGLINT_CASE(cuLaunchKernelEx, node, config->hStream, nullptr)
+    CGLINT_CASE(cuMemAllocAsync, alloc, hStream, nullptr)
+    CGLINT_CASE(cuMemAllocFromPoolAsync, alloc, hStream, nullptr)
+    CGLINT_CASE(cuMemFreeAsync, free, hStream, nullptr)
+    CGLINT_CASE(cuEventRecord, event_record, hStream, as<cuEventRecord_params>(params).hEvent)
+    CGLINT_CASE(cuStreamUpdateCaptureDependencies, update_dependencies, hStream, nullptr)
+    CGLINT_CASE(cuStreamUpdateCaptureDependencies_v2, update_dependencies, hStream, nullptr)
+    CGLINT_CASE(cuStreamBeginCapture_v2, begin_capture, hStream, nullptr)
+    CGLINT_CASE(cuStreamBeginCaptureToGraph, begin_capture, hStream, nullptr)
+    CGLINT_CASE(cuStreamEndCapture, end_capture, hStream, nullptr)
+#if CUDA_VERSION >= 13000
+    CGLINT_CASE_NODE(cuMemcpyBatchAsync_v2)
+    CGLINT_CASE_NODE(cuMemcpy3DBatchAsync_v2)
+#endif
+    // An external event becomes a node of its own.
+    case CUPTI_DRIVER_TRACE_CBID_cuEventRecordWithFlags:
+    case CUPTI_DRIVER_TRACE_CBID_cuEventRecordWithFlags_ptsz: {
+      const auto& call = as<cuEventRecordWithFlags_params>(params);
+      return on_stream((call.flags & CU_EVENT_RECORD_EXTERNAL) != 0 ? CallKind::node : CallKind::event_record,
+                       call.hStream, id == CUPTI_DRIVER_TRACE_CBID_cuEventRecordWithFlags_ptsz, call.hEvent);
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent:
+    case CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent_ptsz: {
+      const auto& call = as<cuStreamWaitEvent_params>(params);
+      return on_stream((call.Flags & CU_EVENT_WAIT_EXTERNAL) != 0 ? CallKind::node : CallKind::event_wait,
+                       call.hStream, id == CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent_ptsz, call.hEvent);
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiate_v2:
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags:
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithParams:
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithParams_ptsz:
+      return {CallKind::instantiate, false, nullptr, nullptr};
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode:
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2:
+      return {CallKind::add_node, false, nullptr, nullptr};
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocPitch_v2:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemMap:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocHost_v2:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister_v2:
+    case CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle_v2:
+      return {CallKind::alloc, false, nullptr, nullptr};
+    case CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemUnmap:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemHostUnregister:
+    case CUPTI_DRIVER_TRACE_CBID_cuIpcCloseMemHandle:
+      return {CallKind::free, false, nullptr, nullptr};
+    default:
+      return {};
+  }
+}
+
+const char* capture_mode(CUpti_CallbackId id, const void* params) {
+  const bool to_graph = id == CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCaptureToGraph ||
+                        id == CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCaptureToGraph_ptsz;
+  switch (to_graph ? as<cuStreamBeginCaptureToGraph_params>(params).mode
+                   : as<cuStreamBeginCapture_v2_params>(params).mode) {
+    case CU_STREAM_CAPTURE_MODE_GLOBAL:
+      return "global";
+    case CU_STREAM_CAPTURE_MODE_THREAD_LOCAL:
+      return "thread_local";
+    case CU_STREAM_CAPTURE_MODE_RELAXED:
+      return "relaxed";
+    default:
+      return "unknown";
+  }
+}
+
+std::optional<std::uint64_t> instantiate_flags(CUpti_CallbackId id, const void* params) {
+  if (id == CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags)
+    return as<cuGraphInstantiateWithFlags_params>(params).flags;
+  if (id == CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithParams ||
+      id == CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithParams_ptsz) {
+    const CUDA_GRAPH_INSTANTIATE_PARAMS* const given =
+        as<cuGraphInstantiateWithParams_params>(params).instantiateParams;
+    if (given != nullptr) return given->flags;
+  }
+  return std::nullopt;
+}
+
+MemoryRange allocated_range(CUpti_CallbackId id, const void* params) {
+  switch (id) {
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2: {
+      const auto& call = as<cuMemAlloc_v2_params>(params);
+      return {target(call.dptr), call.bytesize, "device"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocPitch_v2: {
+      const auto& call = as<cuMemAllocPitch_v2_params>(params);
+      return {target(call.dptr), call.pPitch == nullptr ? 0 : *call.pPitch * call.Height, "device"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged: {
+      const auto& call = as<cuMemAllocManaged_params>(params);
+      return {target(call.dptr), call.bytesize, "managed"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync_ptsz: {
+      const auto& call = as<cuMemAllocAsync_params>(params);
+      return {target(call.dptr), call.bytesize, "async"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync_ptsz: {
+      const auto& call = as<cuMemAllocFromPoolAsync_params>(params);
+      return {target(call.dptr), call.bytesize, "pool"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemMap: {
+      const auto& call = as<cuMemMap_params>(params);
+      return {call.ptr, call.size, "vmm"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc: {
+      const auto& call = as<cuMemHostAlloc_params>(params);
+      return {target(call.pp), call.bytesize, "host_registered"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemAllocHost_v2: {
+      const auto& call = as<cuMemAllocHost_v2_params>(params);
+      return {target(call.pp), call.bytesize, "host_registered"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister_v2: {
+      const auto& call = as<cuMemHostRegister_v2_params>(params);
+      return {reinterpret_cast<std::uint64_t>(call.p), call.bytesize, "host_registered"};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle_v2:
+      return {target(as<cuIpcOpenMemHandle_v2_params>(params).pdptr), 0, "unknown"};
+    default:
+      return {};
+  }
+}
+
+MemoryRange freed_range(CUpti_CallbackId id, const void* params) {
+  switch (id) {
+    case CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2:
+      return {as<cuMemFree_v2_params>(params).dptr, 1};
+    case CUPTI_DRIVER_TRACE_CBID_cuMemFreeAsync:
+    case CUPTI_DRIVER_TRACE_CBID_cuMemFreeAsync_ptsz:
+      return {as<cuMemFreeAsync_params>(params).dptr, 1};
+    case CUPTI_DRIVER_TRACE_CBID_cuMemUnmap: {
+      const auto& call = as<cuMemUnmap_params>(params);
+      return {call.ptr, call.size};
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost:
+      return {reinterpret_cast<std::uint64_t>(as<cuMemFreeHost_params>(params).p), 1};
+    case CUPTI_DRIVER_TRACE_CBID_cuMemHostUnregister:
+      return {reinterpret_cast<std::uint64_t>(as<cuMemHostUnregister_params>(params).p), 1};
+    case CUPTI_DRIVER_TRACE_CBID_cuIpcCloseMemHandle:
+      return {as<cuIpcCloseMemHandle_params>(params).dptr, 1};
+    default:
+      return {};
+  }
+}
+
+bool is_ipc_open(CUpti_CallbackId id) {
+  return id == CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle_v2;
+}
+
+void for_each_call(void (*visit)(CUpti_CallbackId id, void* argument), void* argument) {
+  for (const CUpti_CallbackId id : kCalls) visit(id, argument);
+}
+
+}  // namespace cglint::record

@@ -1,0 +1,475 @@
+// Entry point of the injected library: the driver calls InitializeInjection() at cuInit of every process that
+// has CUDA_INJECTION64_PATH set. Subscribes to CUPTI and hands what it tells to the recorder. Nothing here
+// may harm the host: no exception leaves a callback, Python frames are taken only in calls that a capturing
+// stream makes, and a failure switches the recorder off.
+#include <cxxabi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "capture/capture_book.h"
+#include "driver_calls.h"
+#include "recorder.h"
+
+namespace cglint::record {
+namespace {
+
+using capture::Handle;
+using capture::kNone;
+using capture::NodeOrigin;
+using capture::SyncCall;
+
+// The offsets that replay_book knows, against the headers that this was compiled with.
+constexpr capture::ActivityLayout kKernel{16, 24, 40, 48, 92, 144, 152};
+static_assert(offsetof(CUpti_ActivityKernel9, start) == kKernel.start &&
+              offsetof(CUpti_ActivityKernel9, end) == kKernel.end &&
+              offsetof(CUpti_ActivityKernel9, deviceId) == kKernel.device &&
+              offsetof(CUpti_ActivityKernel9, streamId) == kKernel.stream &&
+              offsetof(CUpti_ActivityKernel9, correlationId) == kKernel.correlation &&
+              offsetof(CUpti_ActivityKernel9, graphNodeId) == kKernel.graph_node);
+constexpr capture::ActivityLayout kCopy{16, 24, 32, 40, 44, 64, 72};
+static_assert(offsetof(CUpti_ActivityMemcpy5, start) == kCopy.start &&
+              offsetof(CUpti_ActivityMemcpy5, end) == kCopy.end &&
+              offsetof(CUpti_ActivityMemcpy5, deviceId) == kCopy.device &&
+              offsetof(CUpti_ActivityMemcpy5, streamId) == kCopy.stream &&
+              offsetof(CUpti_ActivityMemcpy5, correlationId) == kCopy.correlation &&
+              offsetof(CUpti_ActivityMemcpy5, graphNodeId) == kCopy.graph_node);
+static_assert(offsetof(CUpti_ActivityMemset4, start) == kCopy.start &&
+              offsetof(CUpti_ActivityMemset4, end) == kCopy.end &&
+              offsetof(CUpti_ActivityMemset4, deviceId) == kCopy.device &&
+              offsetof(CUpti_ActivityMemset4, streamId) == kCopy.stream &&
+              offsetof(CUpti_ActivityMemset4, correlationId) == kCopy.correlation &&
+              offsetof(CUpti_ActivityMemset4, graphNodeId) == kCopy.graph_node);
+
+template <typename T>
+Handle handle_of(T* pointer) {
+  return reinterpret_cast<Handle>(pointer);
+}
+
+// All live to the end of the process: callbacks may come during its exit.
+Recorder* recorder = nullptr;
+cuda::DriverApi* driver = nullptr;
+cuda::CuptiApi* cupti = nullptr;
+pid_t owner = 0;
+
+constexpr std::size_t kMaxDependencies = 256;
+
+// The driver call that this thread is in; trivially destructible: calls may come while the thread ends.
+struct Call {
+  int depth = 0;  // only the outermost call counts
+  CallFacts facts;
+  bool is_capturing = false;  // its stream was, when the call began
+  CUgraph graph = nullptr;
+  NodeOrigin origin;
+  std::array<CUgraphNode, kMaxDependencies> before;
+  std::size_t before_count = 0;
+  bool before_is_whole = false;
+  bool has_flags = false;
+  std::uint64_t flags = 0;
+  std::vector<std::pair<Handle, std::uint64_t>>* clones = nullptr;  // original node, id of its clone
+  bool is_inside = false;  // we are in a callback: calls that it makes are ours
+};
+thread_local Call call;
+
+std::uint32_t thread_id() {
+  thread_local const auto id = static_cast<std::uint32_t>(gettid());
+  return id;
+}
+
+struct CaptureState {
+  bool is_active = false;
+  CUgraph graph = nullptr;
+  const CUgraphNode* dependencies = nullptr;
+  std::size_t count = 0;
+};
+
+CaptureState capture_state(CUstream stream) {
+  CaptureState state;
+  // The legacy stream cannot capture, and must not be asked while others do.
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) return state;
+  CUstreamCaptureStatus status{};
+  cuuint64_t id = 0;
+  const CUgraphEdgeData* edges = nullptr;
+  if (driver->stream_get_capture_info(stream, &status, &id, &state.graph, &state.dependencies, &edges,
+                                      &state.count) != CUDA_SUCCESS)
+    return {};
+  state.is_active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return state;
+}
+
+void note_priority(CUstream stream) {
+  int priority = 0;
+  if (driver->stream_get_priority(stream, &priority) == CUDA_SUCCESS)
+    recorder->stream_priority(handle_of(stream), priority);
+}
+
+bool makes_nodes(CallKind kind) {
+  return kind == CallKind::node || kind == CallKind::alloc || kind == CallKind::free;
+}
+
+SyncCall sync_call(SyncCall::Kind kind, std::uint32_t stack) {
+  SyncCall sync;
+  sync.kind = kind;
+  sync.stream = handle_of(call.facts.stream);
+  sync.event = handle_of(call.facts.event);
+  sync.sequence = call.origin.sequence;
+  sync.thread = thread_id();
+  sync.stack = stack;
+  return sync;
+}
+
+// Frames are never taken in allocation and free calls: an allocator may hold its own lock there while another
+// thread holds the interpreter's and waits for the allocator's.
+bool may_take_stack(CallKind kind) {
+  return kind != CallKind::alloc && kind != CallKind::free;
+}
+
+void drop_clones() {
+  delete call.clones;
+  call.clones = nullptr;
+}
+
+void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
+  const CallFacts facts = read_call(id, data.functionParams);
+  if (facts.kind == CallKind::none) return;
+  if (call.depth++ != 0) return;
+  call.facts = facts;
+  call.is_capturing = false;
+  call.graph = nullptr;
+  call.before_count = 0;
+  call.before_is_whole = true;
+  call.has_flags = false;
+  call.origin = {};
+  if (facts.kind == CallKind::instantiate) {
+    drop_clones();  // of a call that failed
+    if (const auto flags = instantiate_flags(id, data.functionParams))
+      call.flags = *flags, call.has_flags = true;
+  }
+  if (facts.has_stream && recorder->is_capturing()) {
+    const CaptureState state = capture_state(facts.stream);
+    call.is_capturing = state.is_active;
+    call.graph = state.graph;
+    if (state.is_active) {
+      call.before_is_whole = state.count <= kMaxDependencies;
+      call.before_count = std::min(state.count, kMaxDependencies);
+      std::copy_n(state.dependencies, call.before_count, call.before.begin());
+      call.origin.sequence = recorder->next_sequence();
+      call.origin.stream = handle_of(facts.stream);
+      call.origin.has_stream = true;
+      call.origin.thread = thread_id();
+      if (may_take_stack(facts.kind)) call.origin.stack = recorder->take_stack();
+    }
+  }
+  // Before the call: once it is done the address may be somebody else's. A captured free frees nothing yet.
+  if (facts.kind == CallKind::free && !call.is_capturing) {
+    const MemoryRange range = freed_range(id, data.functionParams);
+    if (range.base != 0) {
+      const std::uint64_t sequence = recorder->next_sequence();
+      recorder->with_timeline([&](capture::AllocationTimeline& timeline) {
+        range.size_bytes > 1 ? timeline.remove_range(range.base, range.size_bytes, sequence)
+                             : static_cast<void>(timeline.remove(range.base, sequence));
+      });
+    }
+  }
+}
+
+void note_allocation(CUpti_CallbackId id, const CUpti_CallbackData& data) {
+  MemoryRange range = allocated_range(id, data.functionParams);
+  if (is_ipc_open(id)) {
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    if (driver->mem_get_address_range(&base, &size, range.base) == CUDA_SUCCESS) range.size_bytes = size;
+  }
+  if (range.base == 0 || range.size_bytes == 0) return;
+  const bool is_host = std::strcmp(range.kind, "host_registered") == 0;
+  CUdevice device = -1;
+  if (is_host || driver->ctx_get_device(&device) != CUDA_SUCCESS) device = -1;
+  if (call.is_capturing) range.kind = "graph_node";
+  const std::uint64_t sequence = recorder->next_sequence();
+  recorder->with_timeline([&](capture::AllocationTimeline& timeline) {
+    timeline.add(range.base, range.size_bytes, range.kind, device, sequence);
+  });
+}
+
+void note_waited(const CaptureState& state) {
+  if (!state.is_active) return;
+  const bool joins = !call.is_capturing;  // the wait made the stream part of the capture
+  if (joins) {
+    call.origin.sequence = recorder->next_sequence();
+    note_priority(call.facts.stream);
+  }
+  std::vector<Handle> before, after;
+  if (call.before_is_whole) {
+    for (std::size_t i = 0; i < call.before_count; ++i) before.push_back(handle_of(call.before[i]));
+    for (std::size_t i = 0; i < state.count; ++i) after.push_back(handle_of(state.dependencies[i]));
+  }
+  const auto kind = call.facts.kind == CallKind::event_wait ? SyncCall::Kind::event_wait
+                                                            : SyncCall::Kind::update_dependencies;
+  const SyncCall sync = sync_call(kind, joins ? recorder->take_stack() : call.origin.stack);
+  recorder->with_book(
+      [&](capture::CaptureBook& book) { book.event_waited(handle_of(state.graph), sync, before, after); });
+}
+
+void note_conditional(CUpti_CallbackId id, const CUpti_CallbackData& data) {
+  const bool is_v2 = id == CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2;
+  const auto* const first = static_cast<const cuGraphAddNode_params*>(data.functionParams);
+  const auto* const second = static_cast<const cuGraphAddNode_v2_params*>(data.functionParams);
+  const CUgraphNodeParams* const params = is_v2 ? second->nodeParams : first->nodeParams;
+  if (params == nullptr || params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || first->phGraphNode == nullptr)
+    return;
+  const CUDA_CONDITIONAL_NODE_PARAMS& made = params->conditional;
+  capture::Conditional conditional;
+  conditional.type = made.type == CU_GRAPH_COND_TYPE_WHILE ? "while"
+                     : made.type == CU_GRAPH_COND_TYPE_IF  ? "if"
+                                                           : "switch";
+  for (unsigned i = 0; i < made.size && made.phGraph_out != nullptr; ++i)
+    conditional.bodies.push_back(handle_of(made.phGraph_out[i]));
+  recorder->with_book([&](capture::CaptureBook& book) {
+    book.conditional(handle_of(first->hGraph), handle_of(*first->phGraphNode), std::move(conditional));
+  });
+}
+
+void on_exit(CUpti_CallbackId id, const CUpti_CallbackData& data) {
+  if (call.depth == 0) {
+    return;  // entered before we subscribed
+  }
+  if (read_call(id, data.functionParams).kind == CallKind::none || --call.depth != 0) return;
+  const bool ok = data.functionReturnValue != nullptr &&
+                  *static_cast<const CUresult*>(data.functionReturnValue) == CUDA_SUCCESS;
+  const CallKind kind = call.facts.kind;
+  if (kind == CallKind::alloc && ok) note_allocation(id, data);
+  if (kind == CallKind::add_node && ok) note_conditional(id, data);
+  if (kind == CallKind::begin_capture && ok) {
+    recorder->capture_began();
+    const CaptureState state = capture_state(call.facts.stream);
+    if (!state.is_active) return;
+    note_priority(call.facts.stream);
+    call.origin.sequence = recorder->next_sequence();
+    const SyncCall sync = sync_call(SyncCall::Kind::begin_capture, recorder->take_stack());
+    const char* const mode = capture_mode(id, data.functionParams);
+    recorder->with_book(
+        [&](capture::CaptureBook& book) { book.begin_capture(handle_of(state.graph), mode, sync); });
+  } else if (kind == CallKind::end_capture) {
+    recorder->capture_ended();
+    if (!call.is_capturing) return;
+    const SyncCall sync = sync_call(SyncCall::Kind::end_capture, call.origin.stack);
+    // A failed capture has no graph any more.
+    recorder->with_book([&](capture::CaptureBook& book) {
+      ok ? book.end_capture(handle_of(call.graph), true, sync) : book.graph_destroyed(handle_of(call.graph));
+    });
+  } else if (kind == CallKind::event_record && ok && call.is_capturing) {
+    const SyncCall sync = sync_call(SyncCall::Kind::event_record, call.origin.stack);
+    recorder->with_book(
+        [&](capture::CaptureBook& book) { book.event_recorded(handle_of(call.graph), sync); });
+  } else if ((kind == CallKind::event_wait || kind == CallKind::update_dependencies) && ok &&
+             recorder->is_capturing()) {
+    note_waited(capture_state(call.facts.stream));
+  } else if (makes_nodes(kind) && ok && call.is_capturing) {
+    const CaptureState state = capture_state(call.facts.stream);
+    if (!state.is_active || state.count != 1) return;
+    const CUgraphNode node = state.dependencies[0];
+    recorder->with_book([&](capture::CaptureBook& book) {
+      book.node_captured(handle_of(state.graph), handle_of(node), call.origin);
+    });
+  }
+}
+
+// Driver locks may be held here: the books only, no calls back but those that CUPTI allows (ids), and the
+// walk of a graph that is being instantiated.
+void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) {
+  const auto* const graph = static_cast<const CUpti_GraphData*>(data.resourceDescriptor);
+  if (graph == nullptr) return;
+  switch (id) {
+    case CUPTI_CBID_RESOURCE_GRAPH_CREATED:
+      recorder->with_book([&](capture::CaptureBook& book) { book.graph_created(handle_of(graph->graph)); });
+      break;
+    case CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING:
+      recorder->with_book([&](capture::CaptureBook& book) { book.graph_destroyed(handle_of(graph->graph)); });
+      break;
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED: {
+      NodeOrigin origin = call.origin;
+      if (call.depth == 0 || !call.is_capturing) {
+        origin = {};
+        origin.sequence = recorder->next_sequence();
+        origin.thread = thread_id();
+      }
+      recorder->with_book([&](capture::CaptureBook& book) {
+        book.node_created(handle_of(graph->graph), handle_of(graph->node), origin);
+      });
+      break;
+    }
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING:
+      recorder->with_book([&](capture::CaptureBook& book) {
+        book.node_destroyed(handle_of(graph->graph), handle_of(graph->node));
+      });
+      break;
+    case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING: {
+      const bool has_flags = call.depth != 0 && call.has_flags;
+      const auto made =
+          recorder->instantiate(graph->graph, has_flags ? std::optional(call.flags) : std::nullopt);
+      if (made && call.clones != nullptr)
+        for (const auto& [original, clone] : *call.clones) recorder->add_clone(*made, original, clone);
+      drop_clones();
+      break;
+    }
+    // The driver clones the nodes first, then announces the executable graph (seen with driver 580).
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED: {
+      std::uint64_t clone = 0;
+      if (!recorder->records_replays() || call.depth == 0 || call.facts.kind != CallKind::instantiate) break;
+      if (cupti->get_graph_node_id(graph->node, &clone) != CUPTI_SUCCESS) break;
+      if (call.clones == nullptr) call.clones = new std::vector<std::pair<Handle, std::uint64_t>>;
+      call.clones->emplace_back(handle_of(graph->originalNode), clone);
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  if (!recorder->is_on() || call.is_inside) return;
+  call.is_inside = true;
+  try {
+    if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
+      const auto& info = *static_cast<const CUpti_CallbackData*>(data);
+      info.callbackSite == CUPTI_API_ENTER ? on_enter(id, info) : on_exit(id, info);
+    } else if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+      on_resource(id, *static_cast<const CUpti_ResourceData*>(data));
+    }
+  } catch (abi::__forced_unwind&) {
+    throw;  // the thread is being cancelled
+  } catch (...) {
+    recorder->switch_off("out of memory");
+  }
+  call.is_inside = false;
+}
+
+constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
+
+void CUPTIAPI on_buffer_requested(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records) {
+  *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, kBufferBytes));
+  *size = *buffer == nullptr ? 0 : kBufferBytes;
+  *max_records = 0;
+}
+
+void CUPTIAPI on_buffer_completed(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
+                                  std::size_t valid_size) {
+  try {
+    std::vector<capture::ActivityOp> operations;
+    CUpti_Activity* record = nullptr;
+    while (valid_size != 0 && cupti->activity_get_next_record(buffer, valid_size, &record) == CUPTI_SUCCESS) {
+      const auto read = [&](capture::ActivityKind kind) {
+        operations.push_back(capture::read_activity(kind, *capture::activity_layout(kind, cupti->version),
+                                                    reinterpret_cast<const unsigned char*>(record)));
+      };
+      if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) read(capture::ActivityKind::kernel);
+      if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) read(capture::ActivityKind::memcpy);
+      if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) read(capture::ActivityKind::memset);
+    }
+    std::size_t dropped = 0;
+    cupti->activity_get_num_dropped_records(context, stream, &dropped);
+    recorder->add_operations(operations, dropped);
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    recorder->switch_off("out of memory");
+  }
+  std::free(buffer);
+}
+
+void at_exit() {
+  if (getpid() != owner) return;
+  try {
+    if (recorder->records_replays()) cupti->activity_flush_all(1);
+    recorder->finish();
+  } catch (...) {
+    recorder->switch_off("out of memory");
+  }
+}
+
+std::string subscribe(CUpti_SubscriberHandle& subscriber) {
+  std::array<char, 128> holder{};
+  CUptiResult result;
+  if (cupti->subscribe_v2 != nullptr) {
+    CUpti_SubscriberParams params{};
+    params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
+    params.subscriberName = "cglint";
+    params.oldSubscriberName = holder.data();
+    params.oldSubscriberSize = holder.size();
+    result = cupti->subscribe_v2(&subscriber, on_callback, nullptr, &params);
+  } else {
+    result = cupti->subscribe(&subscriber, on_callback, nullptr);
+  }
+  if (result == CUPTI_SUCCESS) return "";
+  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
+    return std::string("CUPTI is in use by ") + (holder[0] == '\0' ? "another tool" : holder.data());
+  const char* text = nullptr;
+  cupti->get_result_string(result, &text);
+  return std::string("CUPTI refused: ") + (text == nullptr ? "unknown error" : text);
+}
+
+std::string start() {
+  driver = new cuda::DriverApi;
+  if (std::string problem = cuda::load_driver(*driver); !problem.empty()) return problem;
+  int driver_version = 0;
+  if (driver->driver_get_version(&driver_version) != CUDA_SUCCESS)
+    return "the driver does not tell its version";
+  cupti = new cuda::CuptiApi;
+  if (std::string problem = cuda::load_cupti(*cupti, driver_version); !problem.empty()) return problem;
+  recorder = new Recorder(settings_from_environment(), *driver, *cupti);
+  recorder->set_layouts_known(
+      capture::activity_layout(capture::ActivityKind::kernel, cupti->version).has_value());
+  CUpti_SubscriberHandle subscriber{};
+  if (std::string problem = subscribe(subscriber); !problem.empty()) return problem;
+  owner = getpid();
+  bool enabled = true;
+  for (const CUpti_CallbackId id :
+       {CUPTI_CBID_RESOURCE_GRAPH_CREATED, CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
+        CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING,
+        CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
+    enabled = cupti->enable_callback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id) == CUPTI_SUCCESS && enabled;
+  if (!enabled) {
+    cupti->unsubscribe(subscriber);
+    return "this CUPTI has no graph callbacks";
+  }
+  // Calls that an older CUPTI does not know do not happen there.
+  for_each_call(
+      [](CUpti_CallbackId id, void* argument) {
+        cupti->enable_callback(1, static_cast<CUpti_SubscriberHandle>(argument), CUPTI_CB_DOMAIN_DRIVER_API,
+                               id);
+      },
+      subscriber);
+  if (recorder->records_replays()) {
+    bool traced =
+        cupti->activity_register_callbacks(on_buffer_requested, on_buffer_completed) == CUPTI_SUCCESS;
+    for (const CUpti_ActivityKind kind :
+         {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET})
+      traced = traced && cupti->activity_enable(kind) == CUPTI_SUCCESS;
+    if (!traced) {
+      recorder->set_layouts_known(false);
+      log_line("CUPTI refused to trace GPU activity: graphs are recorded without replays");
+    }
+  }
+  std::atexit(at_exit);
+  return "";
+}
+
+}  // namespace
+}  // namespace cglint::record
+
+extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
+  std::string problem;
+  try {
+    problem = cglint::record::start();
+  } catch (...) {
+    problem = "out of memory";
+  }
+  if (!problem.empty()) cglint::record::log_line(problem + "; this process is not recorded");
+  return 1;
+}

@@ -1,0 +1,220 @@
+// cglint-record: starts a command with the recorder in it, and lints what was recorded if asked to. Needs no
+// CUDA itself: the driver of the command loads the recorder.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+constexpr int kExitUsage = 2;
+
+constexpr std::string_view kHelp =
+    R"(Usage: cglint record [OPTIONS] [--lint [LINT OPTIONS]] -- COMMAND [ARGUMENTS]
+
+Runs a command and records the CUDA graphs that it and the processes it starts instantiate: nodes, edges, kernel
+arguments, capture streams, event records and waits, Python source lines, memory. Each process writes its own capture
+file, with its process id (and rank) in the name; a graph is in the file when the call that instantiated it returns.
+
+Options:
+  -o FILE|DIR          Where to write: a name, before whose suffix the process id goes, or a folder (existing, or
+                       with a slash at its end). Default: <program>.<pid>.cgl.jsonl in the current folder
+  --replays N          Trace the GPU's work too, and keep the first N launches of each graph (default 0: none).
+                       Tracing slows the program down while it runs
+  --no-python-stacks   Do not look for Python source lines
+  --lint [OPTIONS]     Afterwards run cglint lint, with the options up to --, on the files
+  -h, --help           This text
+
+CUPTI allows one tool in a process: torch.profiler, nsys and others in the command do not work beside the recorder.
+CGLINT_CUPTI names the CUPTI library to use where none is found.
+
+Exit codes: the command's (128 + n if signal n ended it); with --lint that of cglint lint, unless the command failed;
+2 for wrong usage.
+)";
+
+// One line on stderr; returns the exit code for wrong usage.
+int complain(const std::string& text) {
+  const std::string line = "cglint record: " + text + "\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  return kExitUsage;
+}
+
+std::string own_folder() {
+  std::array<char, PATH_MAX> path;
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0) return "";
+  const std::string_view whole(path.data(), static_cast<std::size_t>(length));
+  return std::string(whole.substr(0, whole.rfind('/')));
+}
+
+std::string absolute(const std::string& path) {
+  if (!path.empty() && path[0] == '/') return path;
+  std::array<char, PATH_MAX> folder;
+  return getcwd(folder.data(), folder.size()) == nullptr ? path : std::string(folder.data()) + '/' + path;
+}
+
+struct Options {
+  std::string out;
+  bool out_is_folder = false;
+  std::uint32_t replays = 0;
+  bool python_stacks = true, lint = false, help = false;
+  std::vector<char*> lint_options, command;
+};
+
+// Returns what is wrong, or "".
+std::string parse(int argc, char** argv, Options& options) {
+  int i = 1;
+  for (; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--") break;
+    if (options.lint) {
+      options.lint_options.push_back(argv[i]);
+    } else if (argument == "-h" || argument == "--help") {
+      options.help = true;
+      return "";
+    } else if (argument == "-o" || argument == "--replays") {
+      if (i + 1 == argc) return std::string(argument) + " needs a value";
+      const std::string_view value = argv[++i];
+      if (argument == "-o") {
+        if (value.empty()) return "-o needs a name";
+        options.out = value;
+        continue;
+      }
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.replays);
+      if (error != std::errc() || end != value.data() + value.size())
+        return "--replays needs a number, not '" + std::string(value) + "'";
+    } else if (argument == "--no-python-stacks") {
+      options.python_stacks = false;
+    } else if (argument == "--lint") {
+      options.lint = true;
+    } else if (argument.starts_with('-')) {
+      return "unknown option " + std::string(argument);
+    } else {
+      break;  // the command, without --
+    }
+  }
+  if (i < argc && std::string_view(argv[i]) == "--") ++i;
+  for (; i < argc; ++i) options.command.push_back(argv[i]);
+  return options.command.empty() ? "no command to run: give it after --" : "";
+}
+
+pid_t child = 0;
+void pass_on(int signal) {
+  if (child > 0) kill(child, signal);
+}
+
+// Runs the command, passing signals on. Returns its exit code.
+int run(std::vector<char*>& command) {
+  child = fork();
+  if (child < 0) return complain(std::string("cannot start a process: ") + std::strerror(errno));
+  if (child == 0) {
+    execvp(command[0], command.data());
+    complain(std::string("cannot run ") + command[0] + ": " + std::strerror(errno));
+    _exit(127);
+  }
+  struct sigaction action = {};
+  action.sa_handler = pass_on;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    sigaction(signal, &action, nullptr);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+std::vector<std::string> read_lines(const std::string& path) {
+  std::vector<std::string> lines;
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (ssize_t got = 0; descriptor >= 0 && (got = read(descriptor, buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+  if (descriptor >= 0) close(descriptor);
+  for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    lines.push_back(text.substr(begin, end - begin));
+  return lines;
+}
+
+int lint(const std::string& folder, Options& options, const std::vector<std::string>& files) {
+  const std::string program = folder + "/cglint";
+  std::string verb = "lint";
+  std::vector<char*> arguments{const_cast<char*>(program.c_str()), verb.data()};
+  for (char* option : options.lint_options) arguments.push_back(option);
+  for (const std::string& file : files) arguments.push_back(const_cast<char*>(file.c_str()));
+  arguments.push_back(nullptr);
+  execv(program.c_str(), arguments.data());
+  return complain("cannot run " + program + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (const std::string problem = parse(argc, argv, options); !problem.empty())
+    return complain(problem + " (--help lists the options)");
+  if (options.help) {
+    [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, kHelp.data(), kHelp.size());
+    return 0;
+  }
+  const std::string folder = own_folder();
+  const std::string library = folder + "/libcglint_record.so";
+  if (access(library.c_str(), R_OK) != 0)
+    return complain(library + " is missing: this build has no CUDA parts");
+  if (const char* other = std::getenv("CUDA_INJECTION64_PATH");
+      other != nullptr && *other != '\0' && library != other && std::strcmp(other, "none") != 0)
+    return complain(std::string("CUDA_INJECTION64_PATH is set already, to ") + other +
+                    ": one library can be injected");
+  struct stat facts = {};
+  options.out_is_folder =
+      !options.out.empty() &&
+      (options.out.back() == '/' || (stat(options.out.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)));
+  setenv("CUDA_INJECTION64_PATH", library.c_str(), 1);
+  if (!options.out.empty()) {
+    setenv("CGLINT_RECORD_OUT", absolute(options.out).c_str(), 1);
+  } else {
+    setenv("CGLINT_RECORD_OUT", absolute("./").c_str(), 1);  // the program may change its folder
+    options.out_is_folder = true;
+  }
+  setenv("CGLINT_RECORD_OUT_FOLDER", options.out_is_folder ? "1" : "0", 1);
+  setenv("CGLINT_RECORD_PYTHON_STACKS", options.python_stacks ? "1" : "0", 1);
+  setenv("CGLINT_RECORD_REPLAYS", std::to_string(options.replays).c_str(), 1);
+  unsetenv("CGLINT_RECORD_LIST");
+  options.command.push_back(nullptr);
+  if (!options.lint) {
+    execvp(options.command[0], options.command.data());
+    complain(std::string("cannot run ") + options.command[0] + ": " + std::strerror(errno));
+    return 127;
+  }
+  const char* const temporary = std::getenv("TMPDIR");
+  std::string list =
+      std::string(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary) + "/cglint-record-XXXXXX";
+  const int descriptor = mkstemp(list.data());
+  if (descriptor < 0) return complain("cannot create " + list + ": " + std::strerror(errno));
+  close(descriptor);
+  setenv("CGLINT_RECORD_LIST", list.c_str(), 1);
+  const int code = run(options.command);
+  const std::vector<std::string> files = read_lines(list);
+  unlink(list.c_str());
+  if (code != 0) {
+    for (const std::string& file : files) complain("recorded " + file);
+    return code;
+  }
+  if (files.empty()) {
+    complain("no process instantiated a CUDA graph: nothing to lint");
+    return kExitUsage;
+  }
+  unsetenv("CUDA_INJECTION64_PATH");
+  return lint(folder, options, files);
+}
