@@ -45,6 +45,14 @@ constexpr std::array kVariables = {
 
 }  // namespace
 
+std::string driver_release_of(std::string_view library_path) {
+  constexpr std::string_view kPrefix = "libcuda.so.";
+  const std::string_view name = library_path.substr(library_path.rfind('/') + 1);
+  if (!name.starts_with(kPrefix)) return "";
+  const std::string_view release = name.substr(kPrefix.size());
+  return release.find('.') == std::string_view::npos ? "" : std::string(release);  // libcuda.so.1 is a link
+}
+
 ProcessFacts this_process() {
   ProcessFacts process;
   process.pid = getpid();
@@ -92,6 +100,7 @@ void write_process(const ProcessFacts& process, std::string& out) {
   text("host", process.host);
   text("command", process.command);
   if (process.driver_version != 0) json.field("driver_version", process.driver_version);
+  text("driver_release", process.driver_release);
   if (process.cupti_version != 0) json.field("cupti_version", process.cupti_version);
   if (!process.gpus.empty()) {
     json.key("gpus");

@@ -22,9 +22,13 @@ struct ProcessFacts {
   std::string host, command;
   std::string program;  // last part of the executable's name
   std::uint32_t driver_version = 0, cupti_version = 0;
+  std::string driver_release;  // "580.159.04"
   std::vector<GpuFacts> gpus;
   std::vector<std::pair<std::string, std::string>> environment;  // variables that change how CUDA graphs run
 };
+
+// The release in the name of a driver library's file ("libcuda.so.580.159.04"), or "".
+std::string driver_release_of(std::string_view library_path);
 
 // Of this process; versions and GPUs are left out.
 ProcessFacts this_process();

@@ -1,11 +1,13 @@
 #include "recorder.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdlib>
 
 #include "capture/python_frames.h"
@@ -115,6 +117,11 @@ bool Recorder::open_file() {
   if (driver_.driver_get_version(&driver_version) == CUDA_SUCCESS)
     process.driver_version = static_cast<std::uint32_t>(driver_version);
   process.cupti_version = cupti_.version;
+  Dl_info library{};
+  std::array<char, PATH_MAX> path;
+  if (dladdr(reinterpret_cast<void*>(driver_.driver_get_version), &library) != 0 &&
+      realpath(library.dli_fname, path.data()) != nullptr)
+    process.driver_release = capture::driver_release_of(path.data());
   process.gpus = read_gpus();
   const std::string problem = file_.open(capture::record_path(settings_.out, settings_.out_is_folder,
                                                               process.program, process.rank, process.pid));

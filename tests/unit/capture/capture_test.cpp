@@ -272,6 +272,13 @@ TEST(GraphRecord, WhatSomeNodesLackIsSpoiledAndWhatAllLackIsNotStated) {
   EXPECT_NE(lines.find("\"facts\":[]"), std::string::npos) << lines;
 }
 
+TEST(ProcessFacts, TheDriversReleaseIsInTheNameOfItsFile) {
+  EXPECT_EQ(driver_release_of("/usr/lib/libcuda.so.580.159.04"), "580.159.04");
+  EXPECT_EQ(driver_release_of("libcuda.so.580.159.04"), "580.159.04");
+  EXPECT_EQ(driver_release_of("/usr/lib/libcuda.so.1"), "");
+  EXPECT_EQ(driver_release_of("/usr/lib/libcuda.so"), "");
+}
+
 TEST(RecordFile, NamesCarryProcessAndRank) {
   EXPECT_EQ(record_path("", false, "python3", -1, 47), "python3.47.cgl.jsonl");
   EXPECT_EQ(record_path("/out/", false, "python3", 2, 47), "/out/python3.rank2.47.cgl.jsonl");
