@@ -17,15 +17,10 @@
 #include "capture/record_file.h"
 #include "capture/replay_book.h"
 #include "capture/stack_table.h"
-#include "import/common/importer.h"
+#include "example.h"
 
 namespace cglint::capture {
 namespace {
-
-std::string temporary_folder() {
-  std::string path = std::filesystem::temp_directory_path() / "cglint-capture-test-XXXXXX";
-  return mkdtemp(path.data());
-}
 
 TEST(StackTable, StoresEachStackOnce) {
   StackTable table;
@@ -67,7 +62,7 @@ TEST(AllocationTimeline, AgreesWithAnArrayOfBytes) {
   std::uint32_t next = 0;
   std::uint64_t sequence = 0;
   for (int step = 0; step < 4000; ++step) {
-    const std::uint32_t base = 1 + random() % 480, size = 1 + random() % 24;
+    const auto base = static_cast<std::uint32_t>(1 + random() % 480), size = static_cast<std::uint32_t>(1 + random() % 24);
     const auto clear = [&](std::uint32_t id) {
       for (std::uint32_t& each : owner)
         if (each == id) each = kNone;
@@ -96,33 +91,6 @@ TEST(AllocationTimeline, AgreesWithAnArrayOfBytes) {
       ASSERT_EQ(row == nullptr ? kNone : row->id, owner[i]) << "byte " << i << " after step " << step;
     }
   }
-}
-
-SyncCall sync(SyncCall::Kind kind, Handle stream, Handle event, std::uint64_t sequence) {
-  SyncCall call;
-  call.kind = kind, call.stream = stream, call.event = event, call.sequence = sequence;
-  return call;
-}
-NodeOrigin origin(Handle stream, std::uint64_t sequence) {
-  NodeOrigin origin;
-  origin.stream = stream, origin.has_stream = true, origin.sequence = sequence;
-  return origin;
-}
-
-// Main stream 1 makes nodes 10 and 12, side stream 2 is forked after 10, makes 11, and is joined before 13.
-void fork_and_join(CaptureBook& book, Handle graph) {
-  const std::array<Handle, 1> ten = {10}, twelve = {12};
-  const std::array<Handle, 2> joined = {12, 11};
-  book.begin_capture(graph, "global", sync(SyncCall::Kind::begin_capture, 1, 0, 1));
-  book.node_captured(graph, 10, origin(1, 2));
-  book.event_recorded(graph, sync(SyncCall::Kind::event_record, 1, 77, 3));
-  book.event_waited(graph, sync(SyncCall::Kind::event_wait, 2, 77, 4), {}, ten);
-  book.node_captured(graph, 11, origin(2, 5));
-  book.node_captured(graph, 12, origin(1, 6));
-  book.event_recorded(graph, sync(SyncCall::Kind::event_record, 2, 78, 7));
-  book.event_waited(graph, sync(SyncCall::Kind::event_wait, 1, 78, 8), twelve, joined);
-  book.node_captured(graph, 13, origin(1, 9));
-  book.end_capture(graph, true, sync(SyncCall::Kind::end_capture, 1, 0, 10));
 }
 
 TEST(CaptureBook, EdgesKnowTheWaitTheyCameFrom) {
@@ -164,93 +132,6 @@ TEST(Words, AStructIsCutIntoWords) {
   EXPECT_EQ(words[2].value, 0x14131211U);
   EXPECT_EQ(words[4].offset_bytes, 22U);
   EXPECT_EQ(words[4].value, 23U);
-}
-
-GraphRecord fork_graph() {
-  CaptureBook book;
-  fork_and_join(book, 5);
-  GraphRecord graph;
-  graph.number = 0;
-  graph.role = "captured";
-  graph.instantiated = true;
-  graph.allocations_known = true;
-  graph.entry = *book.find(5);
-  graph.functions.push_back({"_Z4stepPfi", {{0, 8}, {8, 4}}, true, 16, 0});
-  for (std::uint32_t i = 0; i < 4; ++i) {
-    NodeRecord node;
-    node.kind = "kernel";
-    node.id = 0x100000000 + i;
-    node.origin = graph.entry.nodes.at(10 + i);
-    node.has_origin = true;
-    node.details_known = node.words_known = true;
-    node.function = 0;
-    node.grid = {4, 1, 1}, node.block = {128, 1, 1};
-    node.priority = 0, node.cooperative = false, node.programmatic = false;
-    const std::uint64_t address = 0x7f0000001000 + 16 * i;
-    std::array<unsigned char, 8> bytes;
-    std::memcpy(bytes.data(), &address, 8);
-    append_words(0, bytes, node.words);
-    append_words(1, std::span(bytes).first(4), node.words);
-    graph.nodes.push_back(node);
-  }
-  graph.edges = {{0, 1, 0, 0, 0, 2}, {0, 2}, {1, 3, 0, 0, 0, 4}, {2, 3, 1, 0, 1}};
-  return graph;
-}
-
-std::string segment(GraphRecord& graph, const AllocationTimeline& timeline, const StackTable& stacks) {
-  std::string lines;
-  write_header("test", false, 1, lines);
-  ProcessFacts process = this_process();
-  process.gpus.push_back({0, "NVIDIA H200", 9, 0, 132, 1});
-  write_process(process, lines);
-  AllocationTimeline copy = timeline;
-  write_allocations(copy.take_changes(), lines);
-  resolve_addresses(timeline, graph);
-  const std::array<StreamFacts, 1> streams = {StreamFacts{2, -5}};
-  write_graph(graph, stacks, streams, lines);
-  write_graph_end(graph.number, lines);
-  return lines;
-}
-
-// What is written must be what the importer reads.
-TEST(GraphRecord, IsReadBackByTheImporter) {
-  StackTable stacks;
-  AllocationTimeline timeline;
-  timeline.add(0x7f0000001000, 4096, "vmm", 0, 1);
-  GraphRecord graph = fork_graph();
-  const std::vector<FrameText> frames = {{"model.py", "forward", 812}};
-  for (NodeRecord& node : graph.nodes) node.origin.stack = stacks.intern(frames);
-  const std::string folder = temporary_folder();
-  RecordFile file;
-  ASSERT_EQ(file.open(folder + "/deep/run.cgl.jsonl"), "");
-  ASSERT_TRUE(file.write(segment(graph, timeline, stacks)));
-  ASSERT_TRUE(file.write_end());
-  auto read = importer::read_file(file.path(), {});
-  ASSERT_TRUE(read.ok()) << read.error().message;
-  const ir::Recording& recording = read.value();
-  EXPECT_TRUE(recording.losses.empty()) << recording.text(recording.losses[0].what);
-  ASSERT_EQ(recording.graphs.size(), 1U);
-  const ir::Graph& got = **recording.graphs.begin();
-  ASSERT_EQ(got.node_count(), 4U);
-  ASSERT_EQ(got.edge_count(), 4U);
-  EXPECT_TRUE(got.spoiled.empty());
-  using ir::Fact;
-  EXPECT_TRUE(got.facts.contains_all({Fact::nodes, Fact::creation_order, Fact::edges, Fact::edge_data,
-                                      Fact::kernel_names, Fact::launch_config, Fact::kernel_attributes,
-                                      Fact::kernel_params, Fact::allocations, Fact::capture_streams,
-                                      Fact::sync_ops, Fact::source_frames, Fact::capture_status}));
-  EXPECT_FALSE(got.facts.contains(Fact::replay_streams));
-  EXPECT_FALSE(got.facts.contains(Fact::nvtx));
-  const auto params = got.params_of(got.kernels[2]);
-  ASSERT_EQ(params.size(), 2U);
-  EXPECT_EQ(params[0].value, 0x7f0000001020U);
-  EXPECT_EQ(params[0].allocation_offset, 0x20U);
-  EXPECT_FALSE(params[1].allocation.is_valid());
-  EXPECT_EQ(recording.streams[got.capture_stream[ir::NodeId(1)]].handle, 2U);
-  EXPECT_EQ(recording.streams[got.capture_stream[ir::NodeId(1)]].priority, -5);
-  EXPECT_EQ(got.sync_ops.size(), 6U);
-  EXPECT_EQ(recording.frames(got.stack[ir::NodeId(3)])[0].line, 812U);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(GraphRecord, WhatSomeNodesLackIsSpoiledAndWhatAllLackIsNotStated) {
@@ -351,7 +232,9 @@ TEST(ReplayBook, KeepsTheFirstLaunchesAndCountsOddRecords) {
     book.add_op(op(101, launch, launch * 100 + 50, launch * 100 + 60));
     book.write_finished(out);
     book.add_op(op(100, launch, launch * 100, launch * 100 + 40));
-    if (launch < 2) EXPECT_EQ(out, "");
+    if (launch < 2) {
+      EXPECT_EQ(out, "");
+    }
   }
   book.add_op(op(0, 1, 1, 2));  // of no graph
   book.add_op(op(100, 1, 5, 4));
