@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   using namespace cglint::cli;
   std::signal(SIGPIPE, SIG_IGN);
   Cli cli;
-  CLI::App app("cglint: a linter for CUDA graphs");
+  CLI::App app("cglint: a linter for CUDA graphs", "cglint");
   app.footer(kFooter);
   app.set_version_flag("--version", "cglint " + version_text());
   bool capabilities = false;

@@ -111,7 +111,7 @@ TEST(Join, TiesEveryOperationToItsNode) {
       ir::Recording structure, timeline;
       add_structure(structure, "decode", plan);
       const auto truth = add_timeline(timeline, "traced", plan, 3, seed);
-      const Report report = join_timeline(structure, timeline);
+      const Report report = join_timeline(structure, timeline, true);
       ASSERT_EQ(report.matches.size(), 1U);
       const Match& match = report.matches[0];
       EXPECT_EQ(match.matched, plan.size() * 3);
@@ -139,7 +139,7 @@ TEST(Join, KeepsSeveralGraphsApart) {
   add_structure(structure, "target", target);
   const auto target_truth = add_timeline(timeline, "one", target, 2, 1);
   const auto draft_truth = add_timeline(timeline, "two", draft, 5, 2);
-  const Report report = join_timeline(structure, timeline);
+  const Report report = join_timeline(structure, timeline, true);
   ASSERT_EQ(report.matches.size(), 2U);
   EXPECT_EQ(report.matches[0].structure_graph, "target");
   EXPECT_EQ(report.matches[1].structure_graph, "draft");
@@ -153,7 +153,7 @@ TEST(Join, EqualGraphsGetOneTracedGraphEach) {
   add_structure(structure, "b", layered(3));
   add_timeline(timeline, "x", layered(3), 1, 1);
   add_timeline(timeline, "y", layered(3), 1, 2);
-  const Report report = join_timeline(structure, timeline);
+  const Report report = join_timeline(structure, timeline, true);
   ASSERT_EQ(report.matches.size(), 2U);
   EXPECT_NE(report.matches[0].structure_graph, report.matches[1].structure_graph);
 }
@@ -162,7 +162,7 @@ TEST(Join, LeavesWhatDoesNotFit) {
   ir::Recording structure, timeline;
   add_structure(structure, "decode", layered(6));
   add_timeline(timeline, "other", layered(3), 2, 1);
-  const Report report = join_timeline(structure, timeline);
+  const Report report = join_timeline(structure, timeline, true);
   EXPECT_TRUE(report.matches.empty());
   EXPECT_EQ(report.unmatched_timeline, std::vector<std::string>{"other"});
   EXPECT_EQ(report.unmatched_structure, std::vector<std::string>{"decode"});
@@ -175,12 +175,26 @@ TEST(Join, ALostRecordCostsOnlyItself) {
   ir::Recording structure, timeline;
   add_structure(structure, "decode", plan);
   const auto truth = add_timeline(timeline, "traced", plan, 2, 3, 9);
-  const Report report = join_timeline(structure, timeline);
+  const Report report = join_timeline(structure, timeline, true);
   ASSERT_EQ(report.matches.size(), 1U);
   EXPECT_EQ(report.matches[0].operations, plan.size() * 2 - 1);
   EXPECT_EQ(report.matches[0].matched, report.matches[0].operations);
   EXPECT_GT(report.matches[0].out_of_order, 0U);  // its successors start although it never did
   EXPECT_TRUE(ir::verify(*structure.graphs[ir::GraphId(0)]));
+}
+
+// Layers without an edge from side block to side block are predicted to open a stream each; the trace shows two streams.
+TEST(Join, AContradictingStreamCountIsAnotherRecording) {
+  const auto plan = layered(6);
+  ir::Recording structure, timeline;
+  add_structure(structure, "decode", plan);
+  add_timeline(timeline, "traced", plan, 2, 3);
+  const Report report = join_timeline(structure, timeline);
+  EXPECT_TRUE(report.matches.empty());
+  ASSERT_EQ(report.contradictions.size(), 1U);
+  EXPECT_EQ(report.contradictions[0].measured, 2U);
+  EXPECT_GT(report.contradictions[0].predicted, 2U);
+  EXPECT_NE(timeline.graphs[ir::GraphId(0)], nullptr);
 }
 
 TEST(Join, UsesIdsWhereBothSidesHaveThem) {
@@ -196,7 +210,7 @@ TEST(Join, UsesIdsWhereBothSidesHaveThem) {
   traced.source_id.assign(plan.size(), 0);
   const auto ops = traced.ops(traced.replays[ir::ReplayId(0)]);
   for (std::size_t i = 0; i < ops.size(); ++i) traced.source_id[ops[i].node] = (std::uint64_t{3} << 32U) | (100 + truth[0][i]);
-  const Report report = join_timeline(structure, timeline);
+  const Report report = join_timeline(structure, timeline, true);
   ASSERT_EQ(report.matches.size(), 1U);
   EXPECT_TRUE(report.matches[0].by_id);
   EXPECT_EQ(wrong(graph, truth), 0U);
