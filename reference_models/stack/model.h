@@ -1,0 +1,111 @@
+// What the capture harness and the reference models agree on: a model prepares its memory, then records one
+// decode step on streams of the harness, eagerly (warm-up) or while they are captured; both go through the same
+// call, as in an inference engine.
+//
+// A process holds one model at a time. Nothing here is thread-safe.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stack/arena.h"
+
+namespace cglint::models {
+
+// What a user may choose. 0 means: what the preset says.
+struct StackOptions {
+  std::string preset;   // a name of ModelInfo::presets; empty: the first
+  std::string variant;  // a name of ModelInfo::variants; empty: the first
+  int layers = 0;
+  int batch = 1;             // tokens of the step
+  int context = 4096;        // tokens already in each sequence's cache
+  std::uint64_t seed = 1;    // of weights, inputs and cache
+  bool pdl = true;           // programmatic launch where the engine has it and the chip allows it
+  std::string moe_config_dir;  // tile tables for fused MoE; empty: the model's default
+};
+
+// Streams and events that the step may use besides the capture stream; the harness owns them and gives the same
+// ones in every call.
+struct StepContext {
+  cudaStream_t main = nullptr;
+  std::span<const cudaStream_t> side;  // at least ModelInfo::side_streams
+  // A fresh event for this call (no timing), owned by the harness.
+  cudaEvent_t (*next_event)(StepContext&) = nullptr;
+  void* harness = nullptr;
+  bool capturing = false;
+};
+
+// Names what follows for recordings: an NVTX range "layer 7", "moe", "shared_expert", ... of the calling thread.
+// A no-op without a tool. Nesting follows scopes.
+class Range {
+ public:
+  explicit Range(const char* name);
+  Range(std::string_view name, int index);  // "name index"
+  ~Range();
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+};
+
+struct CheckResult {
+  bool ok = false;
+  double error = 0;      // largest scaled error against the fp32 reference (see kernels::max_scaled_error)
+  double tolerance = 0;
+  std::string detail;    // what was compared; why it failed
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  // Allocates from the arena and fills weights, inputs and caches. Errors carry the call's status; too little
+  // memory is cudaErrorMemoryAllocation, before anything is filled.
+  [[nodiscard]] virtual cudaError_t prepare(Arena& arena) = 0;
+  // Enqueues one decode step on context.main, which has joined every side stream it used when this returns.
+  // Capturable: no synchronisation, no allocation but from the arena. The same inputs give the same output bits.
+  [[nodiscard]] virtual cudaError_t record(StepContext& context) = 0;
+  // The step's output as bytes, of the last finished step; synchronises the device.
+  [[nodiscard]] virtual cudaError_t output(std::vector<std::uint8_t>& bytes) = 0;
+  // Compares the last finished step with a plain fp32 reference that shares no kernel with it. May be slow.
+  [[nodiscard]] virtual CheckResult check() = 0;
+  // Puts back what a step changes (KV cache, states), so that steps can be compared bit by bit.
+  [[nodiscard]] virtual cudaError_t reset() = 0;
+};
+
+struct VariantInfo {
+  std::string_view name;
+  std::string_view summary;
+  // Replaying the graph would read a null or freed address: the harness lints it first and does not replay it
+  // unless told to, and then in a child process.
+  bool may_fault = false;
+  // A variant whose output must have the same bits ("" = none).
+  std::string_view same_bits_as;
+};
+
+struct PresetInfo {
+  std::string_view name;
+  std::string_view summary;  // shapes, for --help and the results table
+  int layers = 0;            // of the published model
+};
+
+struct ModelInfo {
+  std::string_view name;     // folder under reference_models/
+  std::string_view summary;
+  std::span<const PresetInfo> presets;
+  std::span<const VariantInfo> variants;
+  int side_streams = 1;
+  // Device memory that prepare() will need, bytes; 0 for options it does not know.
+  std::size_t (*memory_bytes)(const StackOptions&) = nullptr;
+  std::unique_ptr<Model> (*make)(const StackOptions&) = nullptr;
+};
+
+// All models, by name. One line each in stack/registry.cc.
+std::span<const ModelInfo* const> all_models();
+const ModelInfo* find_model(std::string_view name);
+
+}  // namespace cglint::models
