@@ -6,16 +6,17 @@ import sys
 
 ALLOWED = {
     "lib/base": {"base"},
+    "lib/tables": {"base", "tables"},
     "lib/ir": {"base", "ir"},
     "lib/import": {"base", "ir", "import"},
     "lib/analysis": {"base", "ir", "analysis"},
     "lib/join": {"base", "ir", "analysis", "join"},
-    "lib/engine": {"base", "ir", "analysis", "engine"},
+    "lib/engine": {"base", "tables", "ir", "analysis", "engine"},
     "lib/report": {"base", "ir", "analysis", "engine", "report"},
     "lib/export": {"base", "ir", "analysis", "export"},
     "lib/cuda": {"base", "ir", "cuda"},
     "lib/capture": {"base", "ir", "cuda", "capture", "export"},
-    "rules": {"base", "ir", "analysis", "engine", "rules"},
+    "rules": {"base", "tables", "ir", "analysis", "engine", "rules"},
 }
 CUDA_HEADERS = re.compile(r"^(cuda|cupti|nvtx|nccl|cublas|generated_cuda)")
 CUDA_FOLDERS = ("lib/cuda/", "lib/capture/", "tools/cglint_gpu/", "tools/cglint_capture/", "tools/cglint_record/", "reference_models/", "tests/gpu/")

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/moe/workload.h"
+#include "tables/moe_config.h"
 
 namespace cglint::kernels::moe {
 namespace {
@@ -116,34 +117,25 @@ struct Measured {
 };
 
 // vLLM's file name for a shard: E local experts of `intermediate` columns.
-std::string file_name(const MoePreset& preset, WeightType type, std::string device) {
-  std::replace(device.begin(), device.end(), ' ', '_');
-  std::string name = "E=" + std::to_string(preset.local_experts) +
-                     ",N=" + std::to_string(preset.intermediate) + ",device_name=" + device;
-  if (type == WeightType::kFp8Block128) name += ",dtype=fp8_w8a8,block_shape=[128,128]";
-  return name + ".json";
+std::string file_name(const MoePreset& preset, WeightType type, const char* device) {
+  tables::MoeConfigKey key{preset.local_experts, preset.intermediate, tables::moe_config_device(device), "", {}};
+  if (type == WeightType::kFp8Block128) {
+    key.dtype = "fp8_w8a8";
+    key.block_shape = {128, 128};
+  }
+  return tables::moe_config_file_name(key);
 }
 
-struct FileEntry {
-  int tokens;
-  TileConfig config;
-};
+tables::MoeTileConfig file_entry(const TileConfig& c) {
+  return {c.block_m, c.block_n, c.block_k, c.group_m, c.split_k, c.num_warps, c.num_stages};
+}
 
-bool write_file(const std::string& path, const std::vector<FileEntry>& entries) {
+bool write_file(const std::string& path, const tables::MoeConfigsByTokens& entries) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (file == nullptr) return false;
-  std::fprintf(file, "{\n");
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const TileConfig& c = entries[i].config;
-    std::fprintf(file,
-                 "    \"%d\": {\n        \"BLOCK_SIZE_M\": %d,\n        \"BLOCK_SIZE_N\": %d,\n"
-                 "        \"BLOCK_SIZE_K\": %d,\n        \"GROUP_SIZE_M\": %d,\n        \"SPLIT_K\": %d,\n"
-                 "        \"num_warps\": %d,\n        \"num_stages\": %d\n    }%s\n",
-                 entries[i].tokens, c.block_m, c.block_n, c.block_k, c.group_m, c.split_k, c.num_warps,
-                 c.num_stages, i + 1 < entries.size() ? "," : "");
-  }
-  std::fprintf(file, "}\n");
-  return std::fclose(file) == 0;
+  const std::string text = tables::format_moe_config(entries);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  return (std::fclose(file) == 0) && written;
 }
 
 // Tunes one shard; returns a CUDA status.
@@ -156,7 +148,7 @@ cudaError_t tune(const Options& options, const MoePreset& preset, WeightType typ
   if (status == cudaSuccess) status = w13->fill(1);
   if (status == cudaSuccess) status = w2->fill(2);
   const int smem_limit = static_cast<int>(device.sharedMemPerBlockOptin);
-  std::vector<FileEntry> entries;
+  tables::MoeConfigsByTokens entries;
   for (const int tokens : options.tokens) {
     if (status != cudaSuccess) return status;
     GemmWorkload works[2] = {{preset, type, ExpertGemm::kW13, tokens},
@@ -194,7 +186,7 @@ cudaError_t tune(const Options& options, const MoePreset& preset, WeightType typ
         nearest_supported(type, engine_default_config(type, tokens, preset.local_experts), smem_limit);
     const double default_us = measure(0, untuned) + measure(1, untuned);
     if (status != cudaSuccess) return status;
-    entries.push_back({tokens, both.config});
+    entries[tokens] = file_entry(both.config);
     std::printf(
         "%-16s %-4s tokens %5d: w13 %8.2f us %5.0f GB/s %-32s w2 %8.2f us %5.0f GB/s %-32s one for both "
         "%8.2f us %-32s default %8.2f us\n",
