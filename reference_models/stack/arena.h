@@ -53,14 +53,16 @@ class Arena {
 
   // Memory that lives as long as the arena (weights, caches): its own cudaMalloc, 256-byte aligned.
   [[nodiscard]] cudaError_t persistent(std::size_t bytes, Tensor& out);
-  // One segment from which transient tensors are cut, first fit; call once, before the first transient().
-  [[nodiscard]] cudaError_t reserve_transient(std::size_t bytes);
+  // The segment from which a pool's transient tensors are cut, first fit; call once a pool, before its first
+  // transient(). A released block is handed out again at once, to the same pool only: use one pool a stream, as
+  // engines' allocators do, so that the stream's order keeps the old user and the new one apart.
+  [[nodiscard]] cudaError_t reserve_transient(std::size_t bytes, int pool = 0);
   // A block for an activation. cudaErrorMemoryAllocation where the segment has no room. No CUDA call: legal
   // during capture. Which blocks are cut where depends on the order of calls alone.
-  [[nodiscard]] cudaError_t transient(std::size_t bytes, Tensor& out);
+  [[nodiscard]] cudaError_t transient(std::size_t bytes, Tensor& out, int pool = 0);
 
   [[nodiscard]] std::size_t persistent_bytes() const;
-  [[nodiscard]] std::size_t transient_peak_bytes() const;
+  [[nodiscard]] std::size_t transient_peak_bytes() const;  // sum of the pools' peaks
 
  private:
   friend class Tensor;

@@ -2,7 +2,8 @@
 // decode step on streams of the harness, eagerly (warm-up) or while they are captured; both go through the same
 // call, as in an inference engine.
 //
-// A process holds one model at a time. Nothing here is thread-safe.
+// A process may hold two models at a time, each with an arena of its own (a draft and a target model): keep no
+// state in globals. Nothing here is thread-safe.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -84,7 +85,9 @@ struct VariantInfo {
   // unless told to, and then in a child process.
   bool may_fault = false;
   // A variant whose output must have the same bits ("" = none).
-  std::string_view same_bits_as;
+  std::string_view same_bits_as = {};
+  // Its capture must fail (it does what a capturing stream forbids); the streams are usable afterwards.
+  bool capture_fails = false;
 };
 
 struct PresetInfo {
@@ -104,7 +107,9 @@ struct ModelInfo {
   std::unique_ptr<Model> (*make)(const StackOptions&) = nullptr;
 };
 
-// All models, by name. One line each in stack/registry.cc.
+// All models that this build has, in the order of CGLINT_MODELS (reference_models/CMakeLists.txt). A model is the
+// folder of its name: a library made by cglint_model() that defines, in this namespace,
+//   const ModelInfo& <name>_model();
 std::span<const ModelInfo* const> all_models();
 const ModelInfo* find_model(std::string_view name);
 
