@@ -67,6 +67,8 @@ class Model {
   // Allocates from the arena and fills weights, inputs and caches. Errors carry the call's status; too little
   // memory is cudaErrorMemoryAllocation, before anything is filled.
   [[nodiscard]] virtual cudaError_t prepare(Arena& arena) = 0;
+  // Why the last prepare() or record() failed, for the user; empty where the status says it all.
+  [[nodiscard]] virtual std::string failure() const { return {}; }
   // Enqueues one decode step on context.main, which has joined every side stream it used when this returns.
   // Capturable: no synchronisation, no allocation but from the arena. The same inputs give the same output bits.
   [[nodiscard]] virtual cudaError_t record(StepContext& context) = 0;

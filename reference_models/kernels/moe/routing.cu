@@ -38,7 +38,11 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
   float logit = 0.0f;
   float bias = 0.0f;
   if (has_expert) {
-    if (a.bias != nullptr) bias = __ldg(a.bias + tid);
+    if (a.bias != nullptr) {
+      bias = __ldg(a.bias + tid);
+    } else if (a.bias_bf16 != nullptr) {
+      bias = __bfloat162float(a.bias_bf16[tid]);
+    }
     const float* partial = a.logits + static_cast<int64_t>(token) * a.experts + tid;
     const int64_t stride = static_cast<int64_t>(a.tokens) * a.experts;
     int split = 0;
@@ -82,7 +86,7 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
       }
       const uint32_t best = __reduce_max_sync(kFullWarp, first);
       float worth = from_ordered(best);
-      if (a.bias != nullptr && group_size > 1) {
+      if ((a.bias != nullptr || a.bias_bf16 != nullptr) && group_size > 1) {
         const int owner = __ffs(static_cast<int>(__ballot_sync(kFullWarp, first == best))) - 1;
         worth += from_ordered(__reduce_max_sync(kFullWarp, lane == owner ? second : first));
       }

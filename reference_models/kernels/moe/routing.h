@@ -20,6 +20,7 @@ struct TopkArgs {
   int splits = 1;
   // Added to the scores for the choice alone, not to the weights: [experts], or null.
   const float* bias = nullptr;
+  const __nv_bfloat16* bias_bf16 = nullptr;  // the same in bf16, where `bias` is null
   int tokens = 0;
   int experts = 0;  // <= 1024
   int top_k = 0;    // <= 32, <= experts
