@@ -1,6 +1,6 @@
-// The models' device memory: a small caching allocator with the habits of an engine's (blocks of one cudaMalloc'ed
-// segment are handed out, released and handed out again during a capture), so that a recorded graph shows the
-// addresses that real captures show.
+// The models' device memory: a small caching allocator with the habits of an engine's (blocks of one
+// cudaMalloc'ed segment are handed out, released and handed out again during a capture), so that a recorded
+// graph shows the addresses that real captures show.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,8 +15,9 @@ namespace cglint::models {
 
 class Arena;
 
-// A device buffer with one owner. address() is null once released, as data_ptr() is for a tensor whose storage was
-// dropped: asking a released tensor for its address is how a null argument gets into a captured launch.
+// A device buffer with one owner. address() is null once released, as data_ptr() is for a tensor whose
+// storage was dropped: asking a released tensor for its address is how a null argument gets into a captured
+// launch.
 class Tensor {
  public:
   Tensor() = default;
@@ -28,7 +29,9 @@ class Tensor {
 
   [[nodiscard]] void* address() const { return address_; }
   template <typename T>
-  [[nodiscard]] T* as() const { return static_cast<T*>(address_); }
+  [[nodiscard]] T* as() const {
+    return static_cast<T*>(address_);
+  }
   [[nodiscard]] std::size_t size_bytes() const { return size_bytes_; }
   // Another owner of the same storage: the block lives until both are gone ("taking a reference").
   [[nodiscard]] Tensor share() const;
@@ -54,8 +57,8 @@ class Arena {
   // Memory that lives as long as the arena (weights, caches): its own cudaMalloc, 256-byte aligned.
   [[nodiscard]] cudaError_t persistent(std::size_t bytes, Tensor& out);
   // The segment from which a pool's transient tensors are cut, first fit; call once a pool, before its first
-  // transient(). A released block is handed out again at once, to the same pool only: use one pool a stream, as
-  // engines' allocators do, so that the stream's order keeps the old user and the new one apart.
+  // transient(). A released block is handed out again at once, to the same pool only: use one pool a stream,
+  // as engines' allocators do, so that the stream's order keeps the old user and the new one apart.
   [[nodiscard]] cudaError_t reserve_transient(std::size_t bytes, int pool = 0);
   // A block for an activation. cudaErrorMemoryAllocation where the segment has no room. No CUDA call: legal
   // during capture. Which blocks are cut where depends on the order of calls alone.

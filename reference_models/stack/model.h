@@ -1,9 +1,9 @@
 // What the capture harness and the reference models agree on: a model prepares its memory, then records one
-// decode step on streams of the harness, eagerly (warm-up) or while they are captured; both go through the same
-// call, as in an inference engine.
+// decode step on streams of the harness, eagerly (warm-up) or while they are captured; both go through the
+// same call, as in an inference engine.
 //
-// A process may hold two models at a time, each with an arena of its own (a draft and a target model): keep no
-// state in globals. Nothing here is thread-safe.
+// A process may hold two models at a time, each with an arena of its own (a draft and a target model): keep
+// no state in globals. Nothing here is thread-safe.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,15 +25,15 @@ struct StackOptions {
   std::string preset;   // a name of ModelInfo::presets; empty: the first
   std::string variant;  // a name of ModelInfo::variants; empty: the first
   int layers = 0;
-  int batch = 1;             // tokens of the step
-  int context = 4096;        // tokens already in each sequence's cache
-  std::uint64_t seed = 1;    // of weights, inputs and cache
-  bool pdl = true;           // programmatic launch where the engine has it and the chip allows it
+  int batch = 1;               // tokens of the step
+  int context = 4096;          // tokens already in each sequence's cache
+  std::uint64_t seed = 1;      // of weights, inputs and cache
+  bool pdl = true;             // programmatic launch where the engine has it and the chip allows it
   std::string moe_config_dir;  // tile tables for fused MoE; empty: the model's default
 };
 
-// Streams and events that the step may use besides the capture stream; the harness owns them and gives the same
-// ones in every call.
+// Streams and events that the step may use besides the capture stream; the harness owns them and gives the
+// same ones in every call.
 struct StepContext {
   cudaStream_t main = nullptr;
   std::span<const cudaStream_t> side;  // at least ModelInfo::side_streams
@@ -43,8 +43,8 @@ struct StepContext {
   bool capturing = false;
 };
 
-// Names what follows for recordings: an NVTX range "layer 7", "moe", "shared_expert", ... of the calling thread.
-// A no-op without a tool. Nesting follows scopes.
+// Names what follows for recordings: an NVTX range "layer 7", "moe", "shared_expert", ... of the calling
+// thread. A no-op without a tool. Nesting follows scopes.
 class Range {
  public:
   explicit Range(const char* name);
@@ -56,9 +56,9 @@ class Range {
 
 struct CheckResult {
   bool ok = false;
-  double error = 0;      // largest scaled error against the fp32 reference (see kernels::max_scaled_error)
+  double error = 0;  // largest scaled error against the fp32 reference (see kernels::max_scaled_error)
   double tolerance = 0;
-  std::string detail;    // what was compared; why it failed
+  std::string detail;  // what was compared; why it failed
 };
 
 class Model {
@@ -70,7 +70,8 @@ class Model {
   // Why the last prepare() or record() failed, for the user; empty where the status says it all.
   [[nodiscard]] virtual std::string failure() const { return {}; }
   // Enqueues one decode step on context.main, which has joined every side stream it used when this returns.
-  // Capturable: no synchronisation, no allocation but from the arena. The same inputs give the same output bits.
+  // Capturable: no synchronisation, no allocation but from the arena. The same inputs give the same output
+  // bits.
   [[nodiscard]] virtual cudaError_t record(StepContext& context) = 0;
   // The step's output as bytes, of the last finished step; synchronises the device.
   [[nodiscard]] virtual cudaError_t output(std::vector<std::uint8_t>& bytes) = 0;
@@ -99,7 +100,7 @@ struct PresetInfo {
 };
 
 struct ModelInfo {
-  std::string_view name;     // folder under reference_models/
+  std::string_view name;  // folder under reference_models/
   std::string_view summary;
   std::span<const PresetInfo> presets;
   std::span<const VariantInfo> variants;
@@ -109,8 +110,8 @@ struct ModelInfo {
   std::unique_ptr<Model> (*make)(const StackOptions&) = nullptr;
 };
 
-// All models that this build has, in the order of CGLINT_MODELS (reference_models/CMakeLists.txt). A model is the
-// folder of its name: a library made by cglint_model() that defines, in this namespace,
+// All models that this build has, in the order of CGLINT_MODELS (reference_models/CMakeLists.txt). A model is
+// the folder of its name: a library made by cglint_model() that defines, in this namespace,
 //   const ModelInfo& <name>_model();
 std::span<const ModelInfo* const> all_models();
 const ModelInfo* find_model(std::string_view name);

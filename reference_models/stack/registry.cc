@@ -4,8 +4,8 @@
 
 namespace cglint::models {
 
-// models.inc is generated from CGLINT_MODELS of reference_models/CMakeLists.txt: one CGLINT_MODEL(name) a model
-// that this build has.
+// models.inc is generated from CGLINT_MODELS of reference_models/CMakeLists.txt: one CGLINT_MODEL(name) a
+// model that this build has.
 #define CGLINT_MODEL(name) const ModelInfo& name##_model();
 #include "models.inc"
 #undef CGLINT_MODEL

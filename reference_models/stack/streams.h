@@ -5,8 +5,8 @@
 
 namespace cglint::models {
 
-// What is enqueued on `later` from here on waits for what was enqueued on `earlier` so far: an event record and
-// an event wait, as engines' wait_stream.
+// What is enqueued on `later` from here on waits for what was enqueued on `earlier` so far: an event record
+// and an event wait, as engines' wait_stream.
 [[nodiscard]] inline cudaError_t wait_stream(StepContext& context, cudaStream_t later, cudaStream_t earlier) {
   const cudaEvent_t event = context.next_event(context);
   if (event == nullptr) return cudaErrorMemoryAllocation;

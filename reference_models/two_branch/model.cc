@@ -1,7 +1,9 @@
-// The smallest model: a gated MLP with a second, smaller branch beside it in every layer. It exists to try the
-// harness and to have a recording whose every node fits on a page; its shapes are nobody's.
+// The smallest model: a gated MLP with a second, smaller branch beside it in every layer. It exists to try
+// the harness and to have a recording whose every node fits on a page; its shapes are nobody's.
 //
 //   h = rms_norm(x);  main: y = down(silu_mul(gate_up(h)));  side: z = side_up(side_down(h));  x = x + y + z
+#include "stack/model.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,7 +14,6 @@
 #include "kernels/attention/reference.h"
 #include "kernels/attention/skinny_gemm.h"
 #include "kernels/moe/activation.h"
-#include "stack/model.h"
 #include "stack/streams.h"
 
 namespace cglint::models {
@@ -57,13 +58,15 @@ std::size_t set_elements(const Shape& s) {
   return static_cast<std::size_t>(s.hidden) * (3 * s.intermediate + 2 * s.side + 1);
 }
 std::size_t transient_bytes_of(const Shape& s, int batch) {
-  return static_cast<std::size_t>(batch) * (8 * s.hidden + 4 * s.intermediate + s.side) * sizeof(bf16) + (std::size_t{1} << 20);
+  return static_cast<std::size_t>(batch) * (8 * s.hidden + 4 * s.intermediate + s.side) * sizeof(bf16) +
+         (std::size_t{1} << 20);
 }
 
 std::size_t memory_bytes(const StackOptions& options) {
   const Shape s = shape_of(options);
   if (options.batch < 1 || options.batch > kernels::kSkinnyMaxTokens) return 0;
-  return kWeightSets * set_elements(s) * sizeof(bf16) + 2 * transient_bytes_of(s, options.batch) + (std::size_t{64} << 20);
+  return kWeightSets * set_elements(s) * sizeof(bf16) + 2 * transient_bytes_of(s, options.batch) +
+         (std::size_t{64} << 20);
 }
 
 class TwoBranch : public Model {
@@ -145,9 +148,12 @@ cudaError_t TwoBranch::prepare(Arena& arena) {
   CGLINT_RETURN_IF(arena.persistent(row_bytes, input_));
   CGLINT_RETURN_IF(arena.persistent(row_bytes, output_));
   std::size_t workspace = 16;
-  for (const auto& [n, k] : {std::pair(2 * shape_.intermediate, shape_.hidden), {shape_.hidden, shape_.intermediate},
-                             {shape_.side, shape_.hidden}, {shape_.hidden, shape_.side}})
-    workspace = std::max(workspace, kernels::skinny_gemm_workspace_bytes(product(nullptr, k, nullptr, nullptr, n)));
+  for (const auto& [n, k] : {std::pair(2 * shape_.intermediate, shape_.hidden),
+                             {shape_.hidden, shape_.intermediate},
+                             {shape_.side, shape_.hidden},
+                             {shape_.hidden, shape_.side}})
+    workspace =
+        std::max(workspace, kernels::skinny_gemm_workspace_bytes(product(nullptr, k, nullptr, nullptr, n)));
   for (Tensor* const tensor : {&main_workspace_, &side_workspace_}) {
     CGLINT_RETURN_IF(arena.persistent(workspace, *tensor));
     CGLINT_RETURN_IF(cudaMemset(tensor->address(), 0, workspace));
@@ -158,10 +164,12 @@ cudaError_t TwoBranch::prepare(Arena& arena) {
   for (int set = 0; set < kWeightSets; ++set) {
     const Weights w = weights_of(set);
     const auto fill = [&](bf16* data, int n, int k, int salt) {
-      return kernels::fill_random(data, static_cast<std::size_t>(n) * k, options_.seed * 1000 + set * 8 + salt,
+      return kernels::fill_random(data, static_cast<std::size_t>(n) * k,
+                                  options_.seed * 1000 + set * 8 + salt,
                                   1.2F / std::sqrt(static_cast<float>(k)));
     };
-    CGLINT_RETURN_IF(kernels::fill_random(w.gamma, shape_.hidden, options_.seed * 1000 + set * 8, 0.1F, 1.0F));
+    CGLINT_RETURN_IF(
+        kernels::fill_random(w.gamma, shape_.hidden, options_.seed * 1000 + set * 8, 0.1F, 1.0F));
     CGLINT_RETURN_IF(fill(w.gate_up, 2 * shape_.intermediate, shape_.hidden, 1));
     CGLINT_RETURN_IF(fill(w.down, shape_.hidden, shape_.intermediate, 2));
     CGLINT_RETURN_IF(fill(w.side_down, shape_.side, shape_.hidden, 3));
@@ -171,12 +179,15 @@ cudaError_t TwoBranch::prepare(Arena& arena) {
   return cudaDeviceSynchronize();
 }
 
-cudaError_t TwoBranch::main_branch(const LaunchContext& ctx, const Weights& w, Tensor& input, bool release, Tensor& y) {
+cudaError_t TwoBranch::main_branch(const LaunchContext& ctx, const Weights& w, Tensor& input, bool release,
+                                   Tensor& y) {
   const Range range("main");
   const auto tokens = static_cast<std::size_t>(options_.batch);
   Tensor gate_up, gated;
   CGLINT_RETURN_IF(arena_->transient(tokens * 2 * shape_.intermediate * sizeof(bf16), gate_up));
-  CGLINT_RETURN_IF(run_product(ctx, product(input.address(), shape_.hidden, w.gate_up, gate_up.address(), 2 * shape_.intermediate), main_workspace_));
+  CGLINT_RETURN_IF(run_product(
+      ctx, product(input.address(), shape_.hidden, w.gate_up, gate_up.address(), 2 * shape_.intermediate),
+      main_workspace_));
   if (release) input.release();
   CGLINT_RETURN_IF(arena_->transient(tokens * shape_.intermediate * sizeof(bf16), gated));
   kernels::moe::SiluMulArgs silu;
@@ -186,17 +197,21 @@ cudaError_t TwoBranch::main_branch(const LaunchContext& ctx, const Weights& w, T
   silu.out = gated.as<bf16>();
   CGLINT_RETURN_IF(kernels::moe::launch_silu_mul(ctx, silu));
   CGLINT_RETURN_IF(arena_->transient(tokens * shape_.hidden * sizeof(bf16), y));
-  return run_product(ctx, product(gated.address(), shape_.intermediate, w.down, y.address(), shape_.hidden), main_workspace_);
+  return run_product(ctx, product(gated.address(), shape_.intermediate, w.down, y.address(), shape_.hidden),
+                     main_workspace_);
 }
 
-cudaError_t TwoBranch::side_branch(const LaunchContext& ctx, const Weights& w, const void* input, int pool, Tensor& z) {
+cudaError_t TwoBranch::side_branch(const LaunchContext& ctx, const Weights& w, const void* input, int pool,
+                                   Tensor& z) {
   const Range range("side");
   const auto tokens = static_cast<std::size_t>(options_.batch);
   Tensor narrow;
   CGLINT_RETURN_IF(arena_->transient(tokens * shape_.side * sizeof(bf16), narrow, pool));
-  CGLINT_RETURN_IF(run_product(ctx, product(input, shape_.hidden, w.side_down, narrow.address(), shape_.side), side_workspace_));
+  CGLINT_RETURN_IF(run_product(ctx, product(input, shape_.hidden, w.side_down, narrow.address(), shape_.side),
+                               side_workspace_));
   CGLINT_RETURN_IF(arena_->transient(tokens * shape_.hidden * sizeof(bf16), z, pool));
-  return run_product(ctx, product(narrow.address(), shape_.side, w.side_up, z.address(), shape_.hidden), side_workspace_);
+  return run_product(ctx, product(narrow.address(), shape_.side, w.side_up, z.address(), shape_.hidden),
+                     side_workspace_);
 }
 
 cudaError_t TwoBranch::layer(StepContext& context, int index, Tensor& x) {
@@ -208,14 +223,15 @@ cudaError_t TwoBranch::layer(StepContext& context, int index, Tensor& x) {
   const std::size_t row_bytes = static_cast<std::size_t>(options_.batch) * shape_.hidden * sizeof(bf16);
   Tensor h, y, z;
   CGLINT_RETURN_IF(arena_->transient(row_bytes, h));
-  CGLINT_RETURN_IF(kernels::rms_norm(on_main, x.as<bf16>(), shape_.hidden, w.gamma, h.as<bf16>(), shape_.hidden,
-                                     options_.batch, shape_.hidden, kEpsilon));
+  CGLINT_RETURN_IF(kernels::rms_norm(on_main, x.as<bf16>(), shape_.hidden, w.gamma, h.as<bf16>(),
+                                     shape_.hidden, options_.batch, shape_.hidden, kEpsilon));
   // As engines do, the branches share a stream outside capture.
   const bool two_streams = context.capturing && variant != "one_stream" && variant != "sync_in_capture";
   if (!two_streams) {
     CGLINT_RETURN_IF(main_branch(on_main, w, h, false, y));
     CGLINT_RETURN_IF(side_branch(on_main, w, h.address(), 0, z));
-    if (context.capturing && variant == "sync_in_capture") CGLINT_RETURN_IF(cudaStreamSynchronize(context.main));
+    if (context.capturing && variant == "sync_in_capture")
+      CGLINT_RETURN_IF(cudaStreamSynchronize(context.main));
   } else {
     CGLINT_RETURN_IF(wait_stream(context, context.side[0], context.main));
     if (variant == "side_first") CGLINT_RETURN_IF(side_branch(on_side, w, h.address(), 1, z));
@@ -236,7 +252,8 @@ cudaError_t TwoBranch::layer(StepContext& context, int index, Tensor& x) {
 cudaError_t TwoBranch::record(StepContext& context) {
   Tensor x = input_.share();
   for (int i = 0; i < layers_; ++i) CGLINT_RETURN_IF(layer(context, i, x));
-  return cudaMemcpyAsync(output_.address(), x.address(), output_.size_bytes(), cudaMemcpyDeviceToDevice, context.main);
+  return cudaMemcpyAsync(output_.address(), x.address(), output_.size_bytes(), cudaMemcpyDeviceToDevice,
+                         context.main);
 }
 
 cudaError_t TwoBranch::output(std::vector<std::uint8_t>& bytes) {
@@ -253,23 +270,28 @@ CheckResult TwoBranch::check() {
   const auto rows = static_cast<std::size_t>(options_.batch);
   const auto download = [](const void* data, std::size_t count) {
     std::vector<bf16> host(count);
-    if (cudaMemcpy(host.data(), data, count * sizeof(bf16), cudaMemcpyDeviceToHost) != cudaSuccess) host.clear();
+    if (cudaMemcpy(host.data(), data, count * sizeof(bf16), cudaMemcpyDeviceToHost) != cudaSuccess)
+      host.clear();
     return kernels::to_float(host);
   };
   kernels::DeviceBuffer<bf16> operand;
   const auto multiply = [&](const std::vector<float>& x, int k, const bf16* weight, int n) {
     const std::vector<bf16> narrow(x.begin(), x.end());
-    if (operand.allocate(narrow.size()) != cudaSuccess || operand.upload(narrow) != cudaSuccess) return std::vector<float>();
-    std::vector<float> out = kernels::reference::gemm(operand.get(), k, 0, weight, k, 1, 0, nullptr, options_.batch, n, k, 1);
+    if (operand.allocate(narrow.size()) != cudaSuccess || operand.upload(narrow) != cudaSuccess)
+      return std::vector<float>();
+    std::vector<float> out =
+        kernels::reference::gemm(operand.get(), k, 0, weight, k, 1, 0, nullptr, options_.batch, n, k, 1);
     for (float& value : out) value = static_cast<float>(bf16(value));
     return out;
   };
   std::vector<float> x = download(input_.address(), rows * shape_.hidden);
   for (int i = 0; i < layers_; ++i) {
     const Weights w = weights_of(i);
-    const std::vector<float> h = kernels::reference::rms_norm(x, download(w.gamma, shape_.hidden), shape_.hidden, kEpsilon);
+    const std::vector<float> h =
+        kernels::reference::rms_norm(x, download(w.gamma, shape_.hidden), shape_.hidden, kEpsilon);
     const std::vector<float> gate_up = multiply(h, shape_.hidden, w.gate_up, 2 * shape_.intermediate);
-    const std::vector<float> z = multiply(multiply(h, shape_.hidden, w.side_down, shape_.side), shape_.side, w.side_up, shape_.hidden);
+    const std::vector<float> z =
+        multiply(multiply(h, shape_.hidden, w.side_down, shape_.side), shape_.side, w.side_up, shape_.hidden);
     if (gate_up.empty() || z.empty()) {
       result.detail = "the reference could not be computed: a CUDA call failed";
       return result;
@@ -278,7 +300,8 @@ CheckResult TwoBranch::check() {
     for (std::size_t t = 0; t < rows; ++t) {
       for (int j = 0; j < shape_.intermediate; ++j) {
         const float* const row = gate_up.data() + t * 2 * shape_.intermediate;
-        gated[t * shape_.intermediate + j] = row[j] / (1.0F + std::exp(-row[j])) * row[j + shape_.intermediate];
+        gated[t * shape_.intermediate + j] =
+            row[j] / (1.0F + std::exp(-row[j])) * row[j + shape_.intermediate];
       }
     }
     const std::vector<float> y = multiply(gated, shape_.intermediate, w.down, shape_.hidden);
@@ -286,7 +309,8 @@ CheckResult TwoBranch::check() {
       result.detail = "the reference could not be computed: a CUDA call failed";
       return result;
     }
-    for (std::size_t j = 0; j < x.size(); ++j) x[j] = static_cast<float>(bf16(x[j] + static_cast<float>(bf16(y[j] + z[j]))));
+    for (std::size_t j = 0; j < x.size(); ++j)
+      x[j] = static_cast<float>(bf16(x[j] + static_cast<float>(bf16(y[j] + z[j]))));
   }
   std::vector<std::uint8_t> bytes;
   if (output(bytes) != cudaSuccess) {
@@ -307,7 +331,9 @@ const ModelInfo kInfo = {
     kVariants,
     1,
     memory_bytes,
-    [](const StackOptions& options) -> std::unique_ptr<Model> { return std::make_unique<TwoBranch>(options); },
+    [](const StackOptions& options) -> std::unique_ptr<Model> {
+      return std::make_unique<TwoBranch>(options);
+    },
 };
 
 }  // namespace
