@@ -28,7 +28,7 @@ std::optional<Confidence> confidence_from_name(std::string_view name);
 struct SourceLocation {
   std::string file, function;
   std::uint32_t line = 0;            // 0: unknown
-  bool generated = false;            // the nearest frame known was compiler output
+  bool generated = false;            // the file is compiler output, not somebody's source
   std::string role;                  // what happened there: "wait", "launch", "fork", "allocation", ...
 };
 

@@ -51,7 +51,8 @@ struct RuleInfo {
   bool opt_in = false;
 };
 
-// Receives findings. The engine fills file, graph and fingerprint.
+// Receives findings. The engine fills file and fingerprint, and for rules of scope `graph` the graph, its name and instances; a
+// RecordingCheck fills these itself (name_graph()).
 class FindingSink {
  public:
   virtual ~FindingSink() = default;
@@ -70,14 +71,37 @@ struct GraphContext {
   const RuleInfo& rule;              // for option lookups
 };
 
+// The finding is about the graph of `context`.
+void name_graph(Finding& finding, const GraphContext& context);
+
+struct RecordingContext {
+  const ir::Recording& recording;    // its graphs may all be gone by now
+  const analysis::KernelIdentities& identities;
+  const Config& config;
+  const RuleInfo& rule;
+};
+
+// What a rule of scope `recording` gathers from the graphs of one input while they pass by. Graphs are dropped after they were
+// seen, and the recording is moved between the last graph and finish(): keep ids and values, no references.
+class RecordingCheck {
+ public:
+  virtual ~RecordingCheck() = default;
+  // In file order: every graph whose facts satisfy the rule's needs, and every body and eager graph, whatever its facts.
+  virtual void see(const GraphContext& context) = 0;
+  // The whole input was read: allocations have their last state. Called only if a graph satisfied the needs.
+  virtual void finish(const RecordingContext& context, FindingSink& sink) = 0;
+};
+
 class Rule {
  public:
   virtual ~Rule() = default;
   [[nodiscard]] virtual const RuleInfo& info() const = 0;
   // For opt-in rules: whether the user gave the limit that the rule checks.
   [[nodiscard]] virtual bool active(const Config&) const { return true; }
-  // Called once per graph whose facts satisfy `needs`. Keeps no state, does no I/O, reads no global.
-  virtual void check(const GraphContext& context, FindingSink& sink) const = 0;
+  // Scope `graph`: called once per graph whose facts satisfy `needs`. Keeps no state, does no I/O, reads no global.
+  virtual void check(const GraphContext& context, FindingSink& sink) const;
+  // Scope `recording`: a fresh check for one input.
+  [[nodiscard]] virtual std::unique_ptr<RecordingCheck> begin_recording() const;
 };
 
 // All rules in code order. Built from rules/rules.def.

@@ -62,7 +62,27 @@ auto weight(const Finding& finding) {
                     finding.occurrence_count);
 }
 
+bool capture_failed(const ir::GraphInfo& info) {
+  return info.capture_status == ir::CaptureStatus::failed || info.capture_status == ir::CaptureStatus::invalidated;
+}
+
+bool concerns_captures(const RuleInfo& rule) {
+  return std::any_of(rule.needs.begin(), rule.needs.end(), [](ir::FactSet facts) { return facts.contains(ir::Fact::capture_status); });
+}
+
 }  // namespace
+
+void name_graph(Finding& finding, const GraphContext& context) {
+  finding.graph = context.graph_id;
+  finding.graph_name = context.recording.text(context.graph.info.name);
+  finding.graph_instances = context.graph.info.instances;
+}
+
+void Rule::check(const GraphContext&, FindingSink&) const { CGLINT_CHECK(info().scope != RuleScope::graph); }
+std::unique_ptr<RecordingCheck> Rule::begin_recording() const {
+  CGLINT_CHECK(info().scope != RuleScope::recording);
+  return nullptr;
+}
 
 struct InputChecker::State final : FindingSink {
   State(const Config& config_in, const analysis::KernelTable& kernels_in, std::string file_in)
@@ -83,15 +103,23 @@ struct InputChecker::State final : FindingSink {
   std::set<std::string> rules_checked;
   std::size_t rule_checks = 0;      // rules that really looked at a graph
 
+  // Rules of scope `recording`, in code order.
+  struct Gathering {
+    const Rule* rule = nullptr;
+    std::unique_ptr<RecordingCheck> check;
+    bool saw_graph = false;          // one that satisfied the needs
+  };
+  std::vector<Gathering> gatherings;
+  bool gatherings_begun = false;
+
   const ir::Recording* identities_of = nullptr;
   std::unique_ptr<analysis::KernelIdentities> identities;
 
   // What is being checked.
   const ir::Recording* recording = nullptr;
-  const ir::Graph* graph = nullptr;
+  const ir::Graph* graph = nullptr;  // null: the input as a whole
   ir::GraphId graph_id;
   const Rule* rule = nullptr;
-  std::size_t graph_first_finding = 0;
   std::size_t unchecked_count = 0;
 
   void report(Finding finding, std::string_view fingerprint_basis) override {
@@ -99,9 +127,11 @@ struct InputChecker::State final : FindingSink {
     finding.code = info.code;
     finding.slug = info.slug;
     finding.file = summary.file;
-    finding.graph = graph_id;
-    finding.graph_name = recording->text(graph->info.name);
-    finding.graph_instances = graph->info.instances;
+    if (graph != nullptr) {
+      finding.graph = graph_id;
+      finding.graph_name = recording->text(graph->info.name);
+      finding.graph_instances = graph->info.instances;
+    }
     finding.fingerprint = fingerprint_of(info.code, fingerprint_basis);
     if (const auto it = config.severity.find(finding.code); it != config.severity.end()) finding.severity = it->second;
     if (finding.confidence < config.min_confidence) {
@@ -126,22 +156,87 @@ struct InputChecker::State final : FindingSink {
     entry.code = info.code;
     entry.slug = info.slug;
     entry.file = summary.file;
-    entry.graph_name = recording->text(graph->info.name);
+    if (graph != nullptr) entry.graph_name = recording->text(graph->info.name);
     entry.missing = missing;
     entry.reason = reason;
     entry.requested = config.requested_by_name(info) || info.opt_in;
     not_checked_entries.push_back(std::move(entry));
   }
 
-  void link_causes() {
-    for (std::size_t i = graph_first_finding; i < findings.size(); ++i) {
-      const Rule* const cause = find_rule(findings[i].code);
-      for (std::size_t j = graph_first_finding; j < findings.size(); ++j) {
-        const auto& explains = cause->info().explains;
+  // Between the findings from `first` on; with `and_earlier`, also between these and the ones before.
+  void link_causes(std::size_t first, bool and_earlier) {
+    for (std::size_t i = and_earlier ? 0 : first; i < findings.size(); ++i) {
+      const auto& explains = find_rule(findings[i].code)->info().explains;
+      if (explains.empty()) continue;
+      for (std::size_t j = and_earlier && i >= first ? 0 : first; j < findings.size(); ++j) {
+        if (findings[i].graph != findings[j].graph) continue;
         if (std::find(explains.begin(), explains.end(), findings[j].code) != explains.end())
           findings[j].causes.push_back(findings[i].fingerprint);
       }
     }
+  }
+
+  void use(const ir::Recording& recording_in) {
+    if (identities_of != &recording_in) {
+      identities = std::make_unique<analysis::KernelIdentities>(recording_in, kernels);
+      identities_of = &recording_in;
+    }
+    recording = &recording_in;
+    if (gatherings_begun) return;
+    gatherings_begun = true;
+    for (const auto& each : all_rules()) {
+      const RuleInfo& info = each->info();
+      if (info.scope != RuleScope::recording || !config.selected(info) || (info.opt_in && !each->active(config))) continue;
+      gatherings.push_back({each.get(), each->begin_recording(), false});
+    }
+  }
+
+  // Shows the graph to the rules of scope `recording`.
+  void gather(const ir::Recording& of, analysis::Analyses& analyses, bool always) {
+    for (Gathering& each : gatherings) {
+      rule = each.rule;
+      const RuleInfo& info = rule->info();
+      if (!always) {
+        if (!can_check(info)) continue;
+        each.saw_graph = true;
+      }
+      base::set_check_context(info.code.data());
+      each.check->see({of, graph_id, *graph, analyses, config, info});
+      base::set_check_context("");
+    }
+  }
+
+  // Whether the current rule can look at the current graph; says so if not.
+  bool can_check(const RuleInfo& info) {
+    if (const ir::FactSet missing = missing_facts(info, graph->facts); !missing.empty()) {
+      add_not_checked(missing, reason_for(*recording, *graph, missing));
+      return false;
+    }
+    if (capture_failed(graph->info) && !concerns_captures(info)) {
+      add_not_checked({}, "the capture failed, so there is no such graph");
+      return false;
+    }
+    return true;
+  }
+
+  void finish_gathering(const ir::Recording& of) {
+    use(of);
+    graph = nullptr;
+    const std::size_t first = findings.size();
+    for (Gathering& each : gatherings) {
+      if (!each.saw_graph) continue;
+      rule = each.rule;
+      const RuleInfo& info = rule->info();
+      base::set_check_context(info.code.data());
+      const std::size_t unchecked_before = unchecked_count;
+      each.check->finish({of, *identities, config, info}, *this);
+      if (unchecked_count == unchecked_before || findings.size() > first) {
+        ++rule_checks;
+        rules_checked.insert(std::string(info.code));
+      }
+      base::set_check_context("");
+    }
+    link_causes(first, true);
   }
 
   void summarise(analysis::Analyses& analyses) {
@@ -166,7 +261,8 @@ struct InputChecker::State final : FindingSink {
       line.prediction_note = predicted.note;
     }
     if (const analysis::Layers& layers = analyses.layers(); layers.count > 0) line.layers = layers.count;
-    line.checkable = graph->facts.contains(ir::Fact::nodes) && graph->node_count() > 0;
+    line.checkable = (graph->facts.contains(ir::Fact::nodes) && graph->node_count() > 0) ||
+                     (graph->facts.contains(ir::Fact::capture_status) && capture_failed(graph->info));
     if (line.checkable) ++checkable_graphs;
     if (!graph->facts.contains(ir::Fact::nodes)) ++graphs_without_node_rows;
     summary.graph_summaries.push_back(std::move(line));
@@ -185,28 +281,22 @@ void InputChecker::check_graph(const ir::Recording& recording, ir::GraphId graph
   if (state.checked.size() <= graph_id.index()) state.checked.resize(graph_id.index() + 1, false);
   if (state.checked[graph_id.index()]) return;
   state.checked[graph_id.index()] = true;
-  // Bodies are reached through the graph that holds them, eager launches through the recording.
-  if (graph.info.role == ir::GraphRole::body || graph.info.role == ir::GraphRole::eager) return;
-  if (state.identities_of != &recording) {
-    state.identities = std::make_unique<analysis::KernelIdentities>(recording, state.kernels);
-    state.identities_of = &recording;
-  }
-  state.recording = &recording;
+  state.use(recording);
   state.graph = &graph;
   state.graph_id = graph_id;
-  state.graph_first_finding = state.findings.size();
-  ++state.summary.graphs;
   analysis::Analyses analyses(recording, graph_id, *state.identities);
+  // Bodies are reached through the graph that holds them, eager launches through the recording.
+  if (graph.info.role == ir::GraphRole::body || graph.info.role == ir::GraphRole::eager) return state.gather(recording, analyses, true);
+  const std::size_t first_finding = state.findings.size();
+  ++state.summary.graphs;
   state.summarise(analyses);
+  state.gather(recording, analyses, false);
   for (const auto& rule : all_rules()) {
     const RuleInfo& info = rule->info();
     if (info.scope != RuleScope::graph || !state.config.selected(info)) continue;
     if (info.opt_in && !rule->active(state.config)) continue;
     state.rule = rule.get();
-    if (const ir::FactSet missing = missing_facts(info, graph.facts); !missing.empty()) {
-      state.add_not_checked(missing, reason_for(recording, graph, missing));
-      continue;
-    }
+    if (!state.can_check(info)) continue;
     base::set_check_context(info.code.data());
     const std::size_t unchecked_before = state.unchecked_count;
     rule->check({recording, graph_id, graph, analyses, state.config, info}, state);
@@ -216,13 +306,14 @@ void InputChecker::check_graph(const ir::Recording& recording, ir::GraphId graph
     }
     base::set_check_context("");
   }
-  state.link_causes();
+  state.link_causes(first_finding, false);
 }
 
 void InputChecker::finish(const ir::Recording& recording) {
   State& state = *state_;
   for (const ir::GraphId id : recording.graphs.ids())
     if (recording.graphs[id] != nullptr) check_graph(recording, id);
+  state.finish_gathering(recording);
   InputSummary& summary = state.summary;
   summary.format = recording.format;
   for (const ir::LooseOp& op : recording.loose_ops)

@@ -36,6 +36,7 @@ std::string source_text(const engine::SourceLocation& source) {
   std::string text = printable(source.file);
   if (source.line != 0) text += fmt::format(":{}", source.line);
   if (!source.function.empty()) text += fmt::format(" ({})", printable(source.function));
+  if (source.generated) text += " [generated code]";
   return text;
 }
 
@@ -100,7 +101,7 @@ void render_finding(std::string& out, const Finding& finding, const Painter& pai
   for (const engine::Entity& entity : finding.primary) line("at", entity_text(entity));
   for (const engine::Entity& entity : finding.related) line("with", entity_text(entity));
   for (std::size_t i = 1; i < finding.sources.size(); ++i)
-    line("source", source_text(finding.sources[i]) + (finding.sources[i].role.empty() ? "" : " " + finding.sources[i].role));
+    line("source", source_text(finding.sources[i]) + (finding.sources[i].role.empty() ? "" : ": " + printable(finding.sources[i].role)));
   if (finding.occurrence_count > 1) {
     std::string layers;
     int first = -2, previous = -2;

@@ -15,27 +15,57 @@ engine::Entity entity_of(const engine::GraphContext& context, ir::NodeId node, s
   return entity;
 }
 
-std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::StackId stack, std::string_view role) {
-  const std::span<const ir::Frame> frames = context.recording.frames(stack);
-  if (frames.empty()) return {};
-  const auto pick = [&](auto&& accepts) { return std::find_if(frames.begin(), frames.end(), accepts); };
-  // PyTorch's Python wrappers (torch/nn/functional.py, torch/cuda/streams.py) are on top of the line that is meant.
-  const auto is_wrapper = [&](const ir::Frame& f) {
-    const std::string_view file = context.recording.text(f.file);
-    return file.find("-packages/torch/") != std::string_view::npos;
-  };
-  auto frame = pick([&](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python && !f.generated && !is_wrapper(f); });
-  if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python && !f.generated; });
-  if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python; });
-  if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.line != 0; });
-  if (frame == frames.end()) frame = frames.begin();
+namespace {
+
+// PyTorch's Python wrappers (torch/nn/functional.py, torch/cuda/streams.py) and the CUDA and PyTorch libraries are on top of the
+// line that is meant.
+bool is_wrapper(const ir::Recording& recording, const ir::Frame& frame) {
+  const std::string_view file = recording.text(frame.file);
+  if (frame.kind == ir::Frame::Kind::python) return file.find("-packages/torch/") != std::string_view::npos;
+  const std::string_view name = file.substr(file.find_last_of('/') + 1);
+  return name.starts_with("libcu") || name.starts_with("libtorch") || name.starts_with("libc10");
+}
+
+engine::SourceLocation location(const ir::Recording& recording, const ir::Frame& frame, std::string_view role) {
   engine::SourceLocation source;
-  source.file = context.recording.text(frame->file);
-  source.function = context.recording.text(frame->function);
-  source.line = frame->line;
-  source.generated = frame->generated;
+  source.file = recording.text(frame.file);
+  source.function = recording.text(frame.function);
+  source.line = frame.line;
+  source.generated = frame.generated;
   source.role = role;
-  return {source};
+  return source;
+}
+
+}  // namespace
+
+std::size_t user_frame(const ir::Recording& recording, ir::StackId stack) {
+  const std::span<const ir::Frame> frames = recording.frames(stack);
+  const auto pick = [&](auto&& accepts) { return std::find_if(frames.begin(), frames.end(), accepts); };
+  const auto is_python = [](const ir::Frame& f) { return f.kind == ir::Frame::Kind::python; };
+  auto frame = pick([&](const ir::Frame& f) { return is_python(f) && !f.generated && !is_wrapper(recording, f); });
+  if (frame == frames.end()) frame = pick([&](const ir::Frame& f) { return is_python(f) && !f.generated; });
+  if (frame == frames.end()) frame = pick(is_python);
+  if (frame == frames.end()) frame = pick([&](const ir::Frame& f) { return f.line != 0 && !is_wrapper(recording, f); });
+  if (frame == frames.end()) frame = pick([](const ir::Frame& f) { return f.line != 0; });
+  if (frame == frames.end()) frame = pick([&](const ir::Frame& f) { return !is_wrapper(recording, f); });
+  if (frame == frames.end()) frame = frames.begin();
+  return static_cast<std::size_t>(frame - frames.begin());
+}
+
+std::vector<engine::SourceLocation> sources_of(const ir::Recording& recording, ir::StackId stack, std::string_view role) {
+  const std::span<const ir::Frame> frames = recording.frames(stack);
+  if (frames.empty()) return {};
+  const std::size_t chosen = user_frame(recording, stack);
+  std::vector<engine::SourceLocation> sources{location(recording, frames[chosen], role)};
+  // The line in compiler output that the user's line led to.
+  const auto generated = std::find_if(frames.begin(), frames.begin() + static_cast<std::ptrdiff_t>(chosen),
+                                      [](const ir::Frame& f) { return f.generated; });
+  if (generated != frames.begin() + static_cast<std::ptrdiff_t>(chosen)) sources.push_back(location(recording, *generated, role));
+  return sources;
+}
+
+std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::StackId stack, std::string_view role) {
+  return sources_of(context.recording, stack, role);
 }
 
 std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::NodeId node, std::string_view role) {

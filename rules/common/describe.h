@@ -11,10 +11,13 @@ namespace cglint::rules {
 
 // The node as an entity: short kernel name, id in the input, layer where layers are known.
 engine::Entity entity_of(const engine::GraphContext& context, ir::NodeId node, std::string_view role);
-// The place in the user's source behind a stack: the innermost frame that is not compiler output, Python before native.
-// Empty if the stack is unknown.
+// The place in the user's source behind a stack: the innermost frame that is not compiler output, Python before native. Where
+// compiler output lies nearer to the call, its line follows as a second place. Empty if the stack is unknown.
+std::vector<engine::SourceLocation> sources_of(const ir::Recording& recording, ir::StackId stack, std::string_view role);
 std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::StackId stack, std::string_view role);
 std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::NodeId node, std::string_view role);
+// Index of that frame in the stack; 0 for an unknown stack.
+std::size_t user_frame(const ir::Recording& recording, ir::StackId stack);
 // Normalised name of a kernel node, kind name of others: stable over runs, shapes and addresses.
 std::string stable_name(const engine::GraphContext& context, ir::NodeId node);
 // Stable names of `nodes`, consecutive repeats collapsed ("gemm;silu;gemm").

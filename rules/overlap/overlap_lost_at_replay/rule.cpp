@@ -7,6 +7,7 @@
 #include <set>
 
 #include "rules/common/describe.h"
+#include "rules/common/occurrences.h"
 
 namespace cglint::rules {
 namespace {
@@ -75,7 +76,7 @@ class OverlapLostAtReplay final : public engine::Rule {
         replays = std::min(replays, overlaps[i].replays);
         std::vector<engine::Entity> entities;
         for (const analysis::Branch& branch : regions[i].branches) entities.push_back(entity_of(context, branch.head, "branch head"));
-        if (finding.occurrences.size() < 256) finding.occurrences.push_back({layer_of(context, regions[i].branches.front().head), std::move(entities)});
+        if (lists_more(finding)) finding.occurrences.push_back({layer_of(context, regions[i].branches.front().head), std::move(entities)});
       }
       finding.occurrence_count = static_cast<std::uint32_t>(members.size());
       const Cause cause = key.second;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "rules/common/describe.h"
+#include "rules/common/occurrences.h"
 
 namespace cglint::rules {
 namespace {
@@ -197,7 +198,7 @@ class SerializedFork final : public engine::Rule {
     for (const Block* block : members) {
       std::vector<engine::Entity> entities{entity_of(context, block->nodes.front(), "side head"), entity_of(context, block->nodes.back(), "side tail"),
                                            entity_of(context, block->fork, "waits for"), entity_of(context, block->join, "join")};
-      if (finding.occurrences.size() < 256) finding.occurrences.push_back({layer_of(context, block->nodes.front()), std::move(entities)});
+      if (lists_more(finding)) finding.occurrences.push_back({layer_of(context, block->nodes.front()), std::move(entities)});
       if (!times_of.available) continue;
       std::int64_t side_ns = 0, main_ns = 0;
       for (const NodeId node : block->nodes) side_ns += times_of.median_ns[node];

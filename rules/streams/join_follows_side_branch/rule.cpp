@@ -10,6 +10,7 @@
 #include "analysis/order_search.h"
 #include "analysis/stream_graph.h"
 #include "rules/common/describe.h"
+#include "rules/common/occurrences.h"
 
 namespace cglint::rules {
 namespace {
@@ -45,7 +46,6 @@ constexpr engine::RuleInfo kInfo = {
     .explains = kExplains,
 };
 
-constexpr std::size_t kMaxListed = 256;
 
 NodeId id(std::uint32_t node) {
   return NodeId(node);
@@ -247,7 +247,7 @@ class JoinFollowsSideBranch final : public engine::Rule {
                       entity_of(context, id(move.before), "").label));
       for (const OrderMove& each : pattern.moves) {
         finding.fix.edits.push_back({engine::Edit::Kind::move_later, each.nodes, each.before, ""});
-        if (finding.occurrences.size() == kMaxListed) continue;
+        if (!lists_more(finding)) continue;
         finding.occurrences.push_back({layer_of(context, id(each.winner)),
                                        {entity_of(context, id(each.before), "join"),
                                         entity_of(context, id(each.winner), "tail that takes the join"),
@@ -277,7 +277,7 @@ class JoinFollowsSideBranch final : public engine::Rule {
     std::set<std::string> names;
     for (const std::uint32_t head : result.fresh_heads) {
       names.insert(stable_name(context, id(head)));
-      if (finding.occurrences.size() == kMaxListed) continue;
+      if (!lists_more(finding)) continue;
       finding.occurrences.push_back(
           {layer_of(context, id(head)), {entity_of(context, id(head), "opens a stream")}});
     }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "rules/common/describe.h"
+#include "rules/common/occurrences.h"
 
 namespace cglint::rules {
 namespace {
@@ -90,11 +91,9 @@ class StreamExplosion final : public engine::Rule {
       finding.evidence.emplace_back("layers_that_open_a_stream", static_cast<std::int64_t>(opening_layers.size()));
     }
     if (!openers.empty()) finding.primary.push_back(entity_of(context, openers.front(), "opens a stream"));
-    for (const ir::NodeId node : openers) {
-      if (finding.occurrences.size() == 256) break;
-      finding.occurrences.push_back({layer_of(context, node), {entity_of(context, node, "opens a stream")}});
-    }
-    finding.occurrence_count = static_cast<std::uint32_t>(std::max<std::size_t>(1, openers.size()));
+    set_occurrences(finding, openers, [&](ir::NodeId node) {
+      return engine::Occurrence{layer_of(context, node), {entity_of(context, node, "opens a stream")}};
+    });
     if (!openers.empty()) finding.sources = sources_of(context, openers.front(), "opens a stream");
     finding.fix.text =
         "record the last kernel of each layer's main branch before the last kernel of its side branch, and keep one side stream "

@@ -55,7 +55,7 @@ TEST(Runner, ReportsAndExitsOne) {
 
 TEST(Runner, MissingFactsAreNotCheckedAndNeverClean) {
   Config config = only({"CG"});
-  config.ignore = {"CG001", "CG003", "CG004", "CG006", "CG007", "CG009"};
+  config.ignore = {"CG001", "CG003", "CG004", "CG006", "CG007", "CG009", "CG010"};
   Report report = run_one(config);
   ASSERT_EQ(report.not_checked.size(), 1U);
   EXPECT_EQ(report.not_checked[0].code, "CG002");
@@ -63,7 +63,7 @@ TEST(Runner, MissingFactsAreNotCheckedAndNeverClean) {
   EXPECT_TRUE(report.inputs[0].nothing_to_check);  // no rule at all could look at the input
   EXPECT_EQ(report.exit_code(config), 4);
   // With one rule that could, the run is clean unless unchecked rules fail it.
-  config.ignore = {"CG001", "CG003", "CG006", "CG007", "CG009"};
+  config.ignore = {"CG001", "CG003", "CG006", "CG007", "CG009", "CG010"};
   report = run_one(config);
   EXPECT_FALSE(report.inputs[0].nothing_to_check);
   EXPECT_EQ(report.exit_code(config), 0);
@@ -166,6 +166,50 @@ TEST(Runner, BodiesAndEagerLaunchesAreNotCheckedAsGraphs) {
   const Report report = run(config, std::move(recordings));
   EXPECT_TRUE(report.findings.empty());
   EXPECT_EQ(report.exit_code(config), 4);
+}
+
+TEST(Runner, RecordingRulesSeeEveryGraphAndReportOnce) {
+  std::vector<ir::Recording> recordings(1);
+  recordings[0].file = "a";
+  add_graph(recordings[0], "eager", 5, {});
+  add_graph(recordings[0], "bare", 100, {Fact::nodes});
+  add_graph(recordings[0], "first", 2, {Fact::nodes, Fact::edges});
+  add_graph(recordings[0], "second", 3, {Fact::nodes, Fact::edges});
+  recordings[0].graphs[ir::GraphId(0)]->info.role = ir::GraphRole::eager;
+  const Config config = only({"CG002", "CG010"});
+  const Report report = run(config, std::move(recordings));
+  ASSERT_EQ(report.findings.size(), 2U);
+  EXPECT_EQ(report.findings[1].message, "10 nodes");  // the graph without the needed facts is not shown to it
+  EXPECT_EQ(report.findings[1].graph_name, "second");
+  EXPECT_EQ(report.findings[1].file, "a");
+  ASSERT_EQ(report.not_checked.size(), 2U);
+  EXPECT_EQ(report.not_checked[1].code, "CG010");
+  EXPECT_EQ(report.not_checked[1].graph_name, "bare");
+  EXPECT_EQ(report.rules_checked, (std::vector<std::string>{"CG002", "CG010"}));
+}
+
+TEST(Runner, RecordingRulesExplainFindingsOfTheirGraph) {
+  const Report report = run_one(only({"CG002", "CG010"}), {Fact::nodes, Fact::edges});
+  ASSERT_EQ(report.findings.size(), 2U);
+  EXPECT_EQ(report.findings[0].causes, std::vector<std::string>{report.findings[1].fingerprint});
+  EXPECT_TRUE(report.findings[1].causes.empty());
+}
+
+TEST(Runner, RecordingRulesThatSawNoGraphAreNotChecked) {
+  const Config config = only({"CG010"});
+  const Report report = run_one(config);
+  EXPECT_TRUE(report.findings.empty());
+  EXPECT_EQ(report.not_checked.size(), 1U);
+  EXPECT_EQ(report.exit_code(config), 4);
+}
+
+TEST(Runner, AFailedCaptureIsNoGraphForOtherRules) {
+  std::vector<ir::Recording> recordings(1);
+  add_graph(recordings[0], "g", 2, {Fact::nodes, Fact::edges, Fact::capture_status});
+  recordings[0].graphs[ir::GraphId(0)]->info.capture_status = ir::CaptureStatus::invalidated;
+  const Report report = run(only({"CG001", "CG010"}), std::move(recordings));
+  EXPECT_TRUE(report.findings.empty());
+  EXPECT_EQ(report.not_checked.size(), 2U);
 }
 
 TEST(ExitCode, FirstOfThreeTwoOneFour) {

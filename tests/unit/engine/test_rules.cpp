@@ -13,6 +13,7 @@ constexpr std::array<ir::FactSet, 1> kNodes = {ir::FactSet{Fact::nodes}};
 constexpr std::array<ir::FactSet, 1> kEdges = {ir::FactSet{Fact::nodes, Fact::edges}};
 constexpr std::array<ir::FactSet, 2> kEither = {ir::FactSet{Fact::edges, Fact::edge_data}, ir::FactSet{Fact::replay_streams}};
 constexpr std::array<std::string_view, 1> kExplains = {"CG001"};
+constexpr std::array<std::string_view, 1> kExplainsEdges = {"CG002"};
 constexpr std::array<RuleOption, 2> kOptions = {{{RuleOption::Type::integer, "limit", "3", "a number"},
                                                  {RuleOption::Type::boolean, "strict", "false", "a switch"}}};
 
@@ -32,6 +33,32 @@ class TestRule final : public Rule {
  private:
   RuleInfo info_;
   void (*body_)(const GraphContext&, FindingSink&);
+};
+
+class Gather final : public RecordingCheck {
+ public:
+  void see(const GraphContext& context) override {
+    nodes_ += context.graph.node_count();
+    if (context.graph.facts.contains(Fact::edges)) name_graph(finding_, context);
+  }
+  void finish(const RecordingContext&, FindingSink& sink) override {
+    finding_.message = std::to_string(nodes_) + " nodes";
+    sink.report(finding_, "gathered");
+  }
+
+ private:
+  Finding finding_;
+  std::size_t nodes_ = 0;
+};
+
+class GatheringRule final : public Rule {
+ public:
+  explicit GatheringRule(RuleInfo rule_info) : info_(rule_info) {}
+  [[nodiscard]] const RuleInfo& info() const override { return info_; }
+  [[nodiscard]] std::unique_ptr<RecordingCheck> begin_recording() const override { return std::make_unique<Gather>(); }
+
+ private:
+  RuleInfo info_;
 };
 
 void simple(const GraphContext& context, FindingSink& sink) {
@@ -81,6 +108,10 @@ std::span<const std::unique_ptr<Rule>> all_rules() {
         sink.report(finding, "pattern");
       }
     });
+    RuleInfo gathers = info("CG010", "gathers", kEdges);
+    gathers.scope = RuleScope::recording;
+    gathers.explains = kExplainsEdges;
+    list.push_back(std::make_unique<GatheringRule>(gathers));
     return list;
   }();
   return rules;

@@ -8,4 +8,5 @@
 //   CG007 late-doubt      declares satisfied needs, then says not checked
 //   CG008 retired         status removed: never runs
 //   CG009 twice           reports two occurrences of one pattern
+//   CG010 gathers         scope recording: reports once, on the last graph with edges, how many nodes it saw; explains CG002
 #pragma once
