@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Lints every rule fixture and the recordings of tests/data a second time with NVTX removed, kernels renamed and addresses moved
+(tools/dev/anonymise.py). Rules about structure, time, memory and captures must say the same; others the same or "not checked".
+
+usage: anonymous.py CGLINT [CODE]
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Rules that need names may turn to "not checked": kernel roles come from names, and signatures are part of mangled names.
+MAY_TURN_UNCHECKED = re.compile(r"CG(402|5\d\d|6\d\d)")
+
+
+def run(command: list) -> dict:
+    result = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=300, env=dict(os.environ, LC_ALL="C.UTF-8"))
+    try:
+        return json.loads(result.stdout)
+    except ValueError:
+        raise RuntimeError(f"{' '.join(map(str, command))}: no report: {result.stderr.decode()}") from None
+
+
+def essence(finding: dict) -> tuple:
+    """What may not depend on names: kinds of evidence that are texts hold names."""
+    numbers = {key: value for key, value in finding["evidence"].items() if isinstance(value, (int, float))}
+    places = [entity["id"] for entity in finding["primary"]]
+    return (finding["code"], finding["severity"], finding["confidence"], finding["occurrence_count"], str(places), str(sorted(numbers.items())))
+
+
+def compare(plain: dict, anonymous: dict) -> str | None:
+    unchecked = {entry["code"] for entry in anonymous["not_checked"]} - {entry["code"] for entry in plain["not_checked"]}
+    if wrong := sorted(code for code in unchecked if not MAY_TURN_UNCHECKED.fullmatch(code)):
+        return f"not checked any more: {wrong}: {anonymous['not_checked']}"
+    if anonymous["errors"] or len(anonymous["inputs"]) != len(plain["inputs"]):
+        return f"could not be read: {anonymous['errors']}"
+    before = sorted(essence(f) for f in plain["findings"] if f["code"] not in unchecked)
+    after = sorted(essence(f) for f in anonymous["findings"] if f["code"] not in unchecked)
+    return None if before == after else f"findings differ:\n  {before}\n  {after}"
+
+
+def cases(only):
+    for line in (ROOT / "rules/rules.def").read_text().splitlines():
+        match = re.match(r"CGLINT_RULE\((CG\d+), (\w+), (\w+)\)", line)
+        if not match or (only and match.group(1) != only):
+            continue
+        folder = ROOT / "rules" / match.group(2) / match.group(3)
+        for fixture in sorted([*folder.glob("bad/*"), *folder.glob("good/*")]):
+            if re.search(r"\.(cgl\.jsonl|dot|json)(\.gz)?$", fixture.name):
+                arguments = fixture.with_name(fixture.name.split(".")[0] + ".args")
+                yield fixture, ["--select", match.group(1), *(arguments.read_text().split() if arguments.exists() else [])]
+    if not only:
+        for recording in sorted((ROOT / "tests/data").rglob("*.cgl.jsonl*")) + sorted((ROOT / "tests/data/torch").glob("*.gz")):
+            yield recording, []
+
+
+def main() -> int:
+    if len(sys.argv) not in (2, 3):
+        print(__doc__, file=sys.stderr)
+        return 2
+    cglint = os.path.abspath(sys.argv[1])
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as tmp:
+        for path, arguments in cases(sys.argv[2] if len(sys.argv) == 3 else None):
+            capture = path
+            if ".cgl.jsonl" not in path.name:
+                capture = pathlib.Path(tmp) / "converted.cgl.jsonl"
+                subprocess.run([cglint, "convert", path, capture], check=True, capture_output=True, cwd=ROOT, timeout=300)
+            elif path.name.endswith(".zst"):
+                continue
+            renamed = pathlib.Path(tmp) / ("anonymous.cgl.jsonl" + (".gz" if capture.name.endswith(".gz") else ""))
+            done = subprocess.run([sys.executable, ROOT / "tools/dev/anonymise.py", capture, renamed], capture_output=True)
+            if done.returncode != 0:
+                continue  # a torn or broken recording: other tests read those
+            try:
+                problem = compare(run([cglint, "lint", capture, *arguments, "--format", "json"]), run([cglint, "lint", renamed, *arguments, "--format", "json"]))
+            except RuntimeError as error:
+                problem = str(error)
+            if problem is None:
+                passed += 1
+            else:
+                failed += 1
+                print(f"FAILED {path.relative_to(ROOT)}: {problem}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
