@@ -11,21 +11,17 @@
 namespace cglint::models {
 
 // `count` values as floats; empty if the copy failed.
-template <typename T>
-std::vector<float> download_floats(const T* data, std::size_t count) {
-  std::vector<T> host(count);
-  if (cudaMemcpy(host.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost) != cudaSuccess) return {};
-  return std::vector<float>(host.begin(), host.end());
-}
-template <>
-inline std::vector<float> download_floats(const kernels::bf16* data, std::size_t count) {
-  std::vector<kernels::bf16> host(count);
-  if (cudaMemcpy(host.data(), data, count * sizeof(kernels::bf16), cudaMemcpyDeviceToHost) != cudaSuccess) return {};
-  return kernels::to_float(host);
-}
+std::vector<float> download_floats(const float* data, std::size_t count);
+std::vector<float> download_floats(const kernels::bf16* data, std::size_t count);
 
 inline void add_to(std::vector<float>& sum, const std::vector<float>& terms) {
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += terms[i];
 }
+
+// out(t, n) = sum_k x(t, k) * weight(n, k) in fp32, by a plain kernel; weight on the device, [n, k]. Synchronous.
+// Empty if a CUDA call failed.
+std::vector<float> reference_product(const std::vector<float>& x, int tokens, const kernels::bf16* weight, int n, int k);
+// rows of gate and up values to rows of silu(gate) * up, `columns` each.
+std::vector<float> reference_silu_mul(const std::vector<float>& gate_up, int columns);
 
 }  // namespace cglint::models

@@ -6,6 +6,7 @@
 #include "kernels/moe/activation.h"
 #include "kernels/moe/moe_gemm.h"
 #include "kernels/moe/reference.h"
+#include "stack/host.h"
 #include "stack/model.h"
 #include "stack/status.h"
 
@@ -160,8 +161,9 @@ cudaError_t enqueue_routed_experts(const LaunchContext& ctx, Arena& arena, const
     router.num_pairs = tokens;
     router.n = shape.experts;
     router.k = shape.hidden;
-    router.routing_is_settled = ctx.pdl;  // no lists
-    CGLINT_RETURN_IF_ERROR(launch_moe_gemm(ctx, WeightType::kBf16, config, router));
+    const LaunchContext first{ctx.stream, ctx.pdl && !call.follows_wait};
+    router.routing_is_settled = first.pdl;  // no lists
+    CGLINT_RETURN_IF_ERROR(launch_moe_gemm(first, WeightType::kBf16, config, router));
     CGLINT_RETURN_IF_ERROR(take(top_weights, product(pairs, 1) * sizeof(float)));
     TopkArgs topk = topk_arguments(shape, tokens);
     topk.logits = logits.as<float>();
@@ -336,15 +338,7 @@ RoutedReference reference_routed_experts(const RoutedShape& shape, const RoutedW
   if (gate_up.poison() != cudaSuccess || reference_moe_gemm(shape.type, plain) != cudaSuccess) return result;
   const std::vector<float> both = kernels::download_float(gate_up);
   if (both.empty()) return result;
-  std::vector<float> activated;
-  activated.reserve(product(pairs, shape.intermediate));
-  const auto columns = static_cast<std::size_t>(shape.intermediate);
-  for (std::size_t pair = 0; pair < static_cast<std::size_t>(pairs); ++pair) {
-    for (std::size_t column = 0; column < columns; ++column) {
-      const float gate = both[pair * 2 * columns + column];
-      activated.push_back(gate / (1 + std::exp(-gate)) * both[pair * 2 * columns + columns + column]);
-    }
-  }
+  const std::vector<float> activated = reference_silu_mul(both, shape.intermediate);
   plain.x_fp32 = hidden.get();
   plain.w = weights.w2;
   plain.w_scale = weights.w2_scale;

@@ -288,9 +288,10 @@ int warps_for(int blocks, int units_per_block, int token_tiles) {
   return warps;
 }
 
-size_t arrival_bytes(int tiles) {
-  return (static_cast<size_t>(tiles) * sizeof(unsigned) + 15) / 16 * 16;
-}
+// The workspace begins with a counter a tile, zero between launches. As many in every launch, so that products of
+// different shapes can share a workspace: one's partial sums must not lie where another counts.
+constexpr int kMaxSplitTiles = 16384;
+constexpr size_t kArrivalBytes = kMaxSplitTiles * sizeof(unsigned);
 
 }  // namespace
 
@@ -299,6 +300,7 @@ int skinny_split_k(int tokens, int n, int k, int batch, int sm_count) {
   const int units = k / kUnitK;
   const int token_tiles = token_tiles_for(tokens);
   int split = 1;
+  if (tiles > kMaxSplitTiles) return split;
   // Few tiles: share each until about 11 warps a multiprocessor have work.
   while (split < 16 && tiles * split * max_warps(token_tiles) < sm_count * 11 && units >= split * 2 * 4)
     split *= 2;
@@ -311,13 +313,15 @@ size_t skinny_gemm_workspace_bytes(const SkinnyGemm& gemm) {
   if (gemm.split_k <= 1) return 0;
   const int tiles = tiles_of(gemm.tokens, gemm.n, gemm.batch);
   const int tile_values = token_tiles_for(gemm.tokens) * 8 * kTileN;
-  return arrival_bytes(tiles) +
+  return kArrivalBytes +
          static_cast<size_t>(tiles) * static_cast<size_t>(gemm.split_k * tile_values) * sizeof(float);
 }
 
 cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* workspace) {
   if (!is_valid(gemm) || gemm.n % kTileN != 0 || gemm.k % kUnitK != 0 || gemm.split_k < 1 ||
-      gemm.split_k > 16 || (gemm.split_k > 1 && workspace == nullptr)) {
+      gemm.split_k > 16 ||
+      (gemm.split_k > 1 &&
+       (workspace == nullptr || tiles_of(gemm.tokens, gemm.n, gemm.batch) > kMaxSplitTiles))) {
     return cudaErrorInvalidValue;
   }
   const int token_tiles = token_tiles_for(gemm.tokens);
@@ -333,7 +337,7 @@ cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* 
   float* partials =
       workspace == nullptr
           ? nullptr
-          : reinterpret_cast<float*>(static_cast<unsigned char*>(workspace) + arrival_bytes(tiles));
+          : reinterpret_cast<float*>(static_cast<unsigned char*>(workspace) + kArrivalBytes);
   const dim3 grid(static_cast<unsigned>(gemm.n / kTileN), static_cast<unsigned>(gemm.split_k),
                   static_cast<unsigned>(gemm.batch * token_groups));
   return launch(ctx, kernel, grid, dim3(static_cast<unsigned>(warps * 32)), smem, gemm.x, gemm.x_token_stride,

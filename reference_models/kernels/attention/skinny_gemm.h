@@ -39,8 +39,8 @@ struct SkinnyGemm {
 [[nodiscard]] int skinny_split_k(int tokens, int n, int k, int batch, int sm_count);
 
 // Bytes the caller must supply as `workspace`, 16-byte aligned; 0 if split_k is 1. The workspace must be
-// zeroed once before its first use; each launch leaves it fit for the next. Launches that may overlap need
-// their own.
+// zeroed once before its first use; each launch leaves it fit for the next, of whatever shape. Launches that
+// may overlap need their own.
 [[nodiscard]] size_t skinny_gemm_workspace_bytes(const SkinnyGemm& gemm);
 [[nodiscard]] cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* workspace);
 

@@ -63,6 +63,31 @@ __global__ void __launch_bounds__(kQuantizeThreads)
   a.scales[scale_offset(a.layout, row, group, groups)] = static_cast<uint8_t>(scale_byte);
 }
 
+constexpr int kScaleThreads = 1024;
+
+// The bits of magnitudes are ordered as the magnitudes are, with NaN above all.
+__global__ void __launch_bounds__(kScaleThreads) nvfp4_global_scale_kernel(const __grid_constant__ Nvfp4ScaleArgs a) {
+  __shared__ uint32_t scratch[kScaleThreads / 32];
+  pdl_wait();
+  pdl_trigger();
+  uint32_t largest = 0;
+  for (int64_t at = static_cast<int64_t>(threadIdx.x) * 8; at < a.count; at += kScaleThreads * 8) {
+    float values[8];
+    unpack(load8(a.x + at), values);
+#pragma unroll
+    for (float value : values) largest = max(largest, __float_as_uint(value) & 0x7fffffffu);
+  }
+  largest = __reduce_max_sync(0xffffffffu, largest);
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = largest;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  const float amax = __uint_as_float(__reduce_max_sync(0xffffffffu, scratch[threadIdx.x]));
+  if (threadIdx.x != 0) return;
+  const float scale = amax == 0.0f ? 1.0f : 448.0f * kE2m1Largest / amax;
+  *a.global_scale = scale;
+  *a.alpha = 1.0f / (scale * *a.other_scale);
+}
+
 // Of a word of eight e2m1 values, number `i` (0..3) and i + 4 as f16, both too small by 2^-14: the value's
 // three bits become the low exponent bits and the top mantissa bit. Subnormals come out right by the same
 // factor.
@@ -193,6 +218,14 @@ cudaError_t launch_quantize_nvfp4(const LaunchContext& ctx, const QuantizeNvfp4A
   const dim3 grid(static_cast<unsigned>((padded_groups + kQuantizeThreads - 1) / kQuantizeThreads),
                   static_cast<unsigned>(padded_rows));
   return launch(ctx, quantize_nvfp4_kernel, grid, dim3(kQuantizeThreads), 0, args, padded_groups);
+}
+
+cudaError_t launch_nvfp4_global_scale(const LaunchContext& ctx, const Nvfp4ScaleArgs& args) {
+  if (args.x == nullptr || args.other_scale == nullptr || args.global_scale == nullptr || args.alpha == nullptr ||
+      args.count < 0 || args.count % 8 != 0) {
+    return cudaErrorInvalidValue;
+  }
+  return launch(ctx, nvfp4_global_scale_kernel, dim3(1), dim3(kScaleThreads), 0, args);
 }
 
 cudaError_t launch_nvfp4_gemm(const LaunchContext& ctx, const Nvfp4GemmArgs& args) {

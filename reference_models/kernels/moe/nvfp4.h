@@ -55,6 +55,17 @@ struct QuantizeNvfp4Args {
 };
 [[nodiscard]] cudaError_t launch_quantize_nvfp4(const LaunchContext& ctx, const QuantizeNvfp4Args& args);
 
+// The scale of a tensor by its largest value, as dynamic quantisation takes it: global_scale = 448 * 6 / max |x|,
+// 1 where x is all zero, NaN where x has one. One block: meant for a decode step's activations.
+struct Nvfp4ScaleArgs {
+  const __nv_bfloat16* x = nullptr;  // 16-byte aligned
+  int64_t count = 0;                 // multiple of 8
+  const float* other_scale = nullptr;  // [1]: global scale of the weights it will meet
+  float* global_scale = nullptr;       // out, [1]
+  float* alpha = nullptr;              // out, [1]: 1 / (global_scale * other_scale), for Nvfp4GemmArgs
+};
+[[nodiscard]] cudaError_t launch_nvfp4_global_scale(const LaunchContext& ctx, const Nvfp4ScaleArgs& args);
+
 struct Nvfp4GemmArgs {
   const uint8_t* x = nullptr;  // [rows, k / 2]; with reads_padding [rows up to a multiple of 128, k / 2]
   const uint8_t* x_scales = nullptr;  // scale_bytes(x_layout, rows, k)
