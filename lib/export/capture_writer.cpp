@@ -770,6 +770,8 @@ void CaptureWriter::Impl::write_info(JsonWriter& json, const Recording& recordin
   }
   text_field("key", info.key);
   text_field("failed_call", info.failed_call);
+  text_field("failed_error", info.failed_error);
+  optional_field(json, "failed_thread", info.failed_thread, 0);
   if (!is_instance && info.role != ir::GraphRole::captured)
     json.field("role", ir::graph_role_name(info.role));
   optional_hex(json, "source_id", info.source_id);
@@ -824,6 +826,7 @@ void CaptureWriter::Impl::write_node(JsonWriter& json, const Recording& recordin
   if (!g.context.empty() && g.context[node] != default_context_.value_or(0))
     json.hex_field("context", g.context[node]);
   if (!g.enabled.empty() && g.enabled[node] == 0) json.field("enabled", false);
+  if (!g.launches.empty()) optional_field(json, "launches", g.launches[node], 1);
   if (!g.content_hash.empty()) optional_hex(json, "content_hash", g.content_hash[node]);
 
   const auto allocation_field = [&](std::string_view name, ir::AllocationId id) {
@@ -1013,6 +1016,7 @@ Result<void> CaptureWriter::Impl::write_graph_record(const Recording& recording,
       if (op.record.is_valid()) json.field("record", op.record.index());
       optional_field(json, "stack", stacks_.find(op.stack), kNoIndex);
       optional_field(json, "thread", op.thread, 0);
+      if (op.unjoined) json.field("unjoined", true);
       json.end_object();
     }
     json.end_array();

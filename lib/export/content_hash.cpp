@@ -160,6 +160,7 @@ bool is_same_graph(const Graph& a, const Graph& b, BodyPairs& bodies) {
         column_value<std::int16_t>(a.device, node, -1) != column_value<std::int16_t>(b.device, node, -1) ||
         column_value<std::uint64_t>(a.context, node, 0) != column_value<std::uint64_t>(b.context, node, 0) ||
         column_value<std::uint8_t>(a.enabled, node, 1) != column_value<std::uint8_t>(b.enabled, node, 1) ||
+        column_value(a.launches, node, 1U) != column_value(b.launches, node, 1U) ||
         column_value<std::uint64_t>(a.content_hash, node, 0) !=
             column_value<std::uint64_t>(b.content_hash, node, 0))
       return false;
@@ -176,7 +177,7 @@ bool is_same_graph(const Graph& a, const Graph& b, BodyPairs& bodies) {
   return std::equal(a.sync_ops.begin(), a.sync_ops.end(), b.sync_ops.begin(), b.sync_ops.end(),
                     [](const ir::SyncOp& p, const ir::SyncOp& q) {
                       return p.kind == q.kind && p.stream == q.stream && p.record == q.record &&
-                             p.stack == q.stack && p.thread == q.thread;
+                             p.stack == q.stack && p.thread == q.thread && p.unjoined == q.unjoined;
                     });
 }
 

@@ -168,6 +168,8 @@ struct SyncOp {
   SyncOpId record;                  // for event_wait: the record it waits for, if it is in this graph
   StackId stack;
   std::uint32_t thread = 0;
+  // event_wait that made its stream part of the capture: the stream was never joined back, so the capture failed.
+  bool unjoined = false;
 };
 std::string_view sync_op_kind_name(SyncOp::Kind kind);
 
@@ -231,7 +233,9 @@ struct GraphInfo {
   // Capture.
   CaptureMode capture_mode = CaptureMode::unknown;
   CaptureStatus capture_status = CaptureStatus::unknown;
-  StringId failed_call;             // the call that invalidated the capture
+  StringId failed_call;             // the driver call that invalidated the capture, for example cuMemAlloc_v2
+  StringId failed_error;            // what it returned: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, ...
+  std::uint32_t failed_thread = 0;  // OS thread of that call; 0: unknown
   StackId failed_stack;
   StreamId failed_stream;           // stream of that call; for an unjoined fork, the stream that was left
   StreamId origin_stream;
@@ -275,6 +279,7 @@ class Graph {
   base::IdVector<NodeId, std::uint64_t> context;     // opaque context id; empty if unknown
   base::IdVector<NodeId, std::uint8_t> enabled;      // 0/1; empty: all enabled
   base::IdVector<NodeId, std::uint64_t> source_id;   // id in the input (CUPTI graph node id, DOT id); empty: index
+  base::IdVector<NodeId, std::uint32_t> launches;    // role eager: launches that the node stands for; empty: one each
   base::IdVector<NodeId, std::uint64_t> content_hash;  // hash of the bytes behind the node's parameters; often empty
 
   // --- side tables ---

@@ -116,6 +116,10 @@ void GraphBuilder::set_content_hash(NodeId node, std::uint64_t hash) {
   set_column<std::uint64_t>(graph_->content_hash, node, hash, 0, graph_->node_count());
 }
 
+void GraphBuilder::set_launches(NodeId node, std::uint32_t launches) {
+  set_column<std::uint32_t>(graph_->launches, node, launches, 1, graph_->node_count());
+}
+
 void GraphBuilder::add_edge(NodeId from, NodeId to, EdgeData data, SyncOpId sync) {
   pending_.push_back({from.index(), to.index(), data, sync});
 }
@@ -134,6 +138,7 @@ base::Result<std::unique_ptr<Graph>> GraphBuilder::finish() {
   pad_column<std::uint8_t>(g.enabled, 1, n);
   pad_column<std::uint64_t>(g.source_id, 0, n);
   pad_column<std::uint64_t>(g.content_hash, 0, n);
+  pad_column<std::uint32_t>(g.launches, 1, n);
 
   for (const PendingEdge& edge : pending_) {
     if (edge.from >= count || edge.to >= count)
@@ -195,7 +200,8 @@ base::Result<void> verify(const Graph& g) {
                optional_column(g.thread.size()) && optional_column(g.nvtx.size()) &&
                optional_column(g.stack.size()) && optional_column(g.device.size()) &&
                optional_column(g.context.size()) && optional_column(g.enabled.size()) &&
-               optional_column(g.source_id.size()) && optional_column(g.content_hash.size()));
+               optional_column(g.source_id.size()) && optional_column(g.content_hash.size()) &&
+               optional_column(g.launches.size()));
   CGLINT_CHECK(g.edge_data.empty() || g.edge_data.size() == g.edge_count());
   CGLINT_CHECK(g.edge_sync.empty() || g.edge_sync.size() == g.edge_count());
 

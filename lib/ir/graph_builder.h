@@ -45,6 +45,7 @@ class GraphBuilder {
   void set_enabled(NodeId node, bool enabled);
   void set_source_id(NodeId node, std::uint64_t id);
   void set_content_hash(NodeId node, std::uint64_t hash);
+  void set_launches(NodeId node, std::uint32_t launches);
 
   // Ids may be out of range or make a cycle: finish() reports that. A repeated (from, to) pair keeps the strongest
   // edge (full over programmatic over launch-order) and is counted in duplicate_edges().

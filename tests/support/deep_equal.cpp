@@ -86,12 +86,12 @@ struct Side {
   [[nodiscard]] std::string info(const ir::GraphInfo& i) const {
     const ir::UntracedTiming& t = i.untraced;
     return fmt::format(
-        "{} role {} process {} source {:x} parent {} {} batch {} key {} mode {} status {} call {} stack {} "
+        "{} role {} process {} source {:x} parent {} {} batch {} key {} mode {} status {} call {} {} {} stack {} "
         "stream {} origin "
         "{} sequence {} {} instantiated {} {} {} {} memory {} updates {} timing {} {} {} {} {} instances {}",
         text(i.name), static_cast<int>(i.role), i.process.index(), i.source_id, graph(i.parent),
         i.parent_node.index(), i.batch_size, text(i.key), static_cast<int>(i.capture_mode),
-        static_cast<int>(i.capture_status), text(i.failed_call), stack(i.failed_stack),
+        static_cast<int>(i.capture_status), text(i.failed_call), text(i.failed_error), i.failed_thread, stack(i.failed_stack),
         stream(i.failed_stream), stream(i.origin_stream), i.begin_sequence, i.end_sequence, i.instantiated,
         i.instantiate_flags, i.instantiate_ns, i.upload_ns, i.memory_bytes, i.exec_updates, t.samples,
         t.median_us, t.p10_us, t.p90_us, t.launch_cpu_us, i.instances);
@@ -119,6 +119,7 @@ struct Side {
     out += fmt::format(" context {:x}", g.context.empty() ? 0 : g.context[n]);
     out += fmt::format(" enabled {}", g.enabled.empty() ? 1 : g.enabled[n]);
     out += fmt::format(" id {}", g.source_id.empty() ? std::string("index") : std::to_string(g.source_id[n]));
+    out += fmt::format(" launches {}", g.launches.empty() ? 1 : g.launches[n]);
     out += fmt::format(" hash {:x}", g.content_hash.empty() ? 0 : g.content_hash[n]);
     switch (g.kind[n]) {
       case ir::NodeKind::kernel:
@@ -194,8 +195,8 @@ struct Side {
                        g.edge_sync.empty() ? ir::SyncOpId().index() : g.edge_sync[e].index());
   }
   [[nodiscard]] std::string sync_op(const ir::SyncOp& op) const {
-    return fmt::format("{} {} {:x} {} {} {} {}", static_cast<int>(op.kind), stream(op.stream), op.event,
-                       op.sequence, op.record.index(), stack(op.stack), op.thread);
+    return fmt::format("{} {} {:x} {} {} {} {} {}", static_cast<int>(op.kind), stream(op.stream), op.event,
+                       op.sequence, op.record.index(), stack(op.stack), op.thread, op.unjoined);
   }
   [[nodiscard]] std::string replay(const Graph& g, const ir::Replay& p) const {
     std::string out = fmt::format("{} {} {} stream {} {} complete {} instance {}", p.correlation,

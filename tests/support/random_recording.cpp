@@ -170,6 +170,8 @@ class Generator {
     i.capture_mode = any(ir::CaptureMode::relaxed);
     i.capture_status = any(ir::CaptureStatus::failed);
     i.failed_call = text();
+    i.failed_error = text();
+    i.failed_thread = narrow();
     i.begin_sequence = wide();
     i.end_sequence = wide();
     i.instantiated = chance(0.5);
@@ -234,6 +236,7 @@ class Generator {
       if (column(7)) builder.set_enabled(node, chance(0.8));
       if (column(8)) builder.set_source_id(node, wide());
       if (column(9)) builder.set_content_hash(node, wide());
+      if (column(10)) builder.set_launches(node, narrow());
     }
     for (std::uint64_t n = below(10); n > 0; --n) {
       ir::SyncOp op;
@@ -244,6 +247,7 @@ class Generator {
       op.record = pick<ir::SyncOpId>(g.sync_ops.size(), 0.5);
       op.stack = stacks_[below(stacks_.size())];
       op.thread = narrow();
+      op.unjoined = chance(0.1);
       g.sync_ops.push_back(op);
     }
     if (g.info.role != ir::GraphRole::eager && count > 1) {

@@ -165,15 +165,16 @@ enum class RecordType : std::uint8_t {
   replays,
   timing,
   access,
+  exec,
   graph_end,
   loose_ops,
   loss,
   end,
   unknown,
 };
-constexpr std::array<std::string_view, 13> kRecordNames = {
+constexpr std::array<std::string_view, 14> kRecordNames = {
     "header", "process", "allocations", "allocator_blocks", "graph", "instance", "replays",
-    "timing", "access",  "graph_end",   "loose_ops",        "loss",  "end"};
+    "timing", "access",  "exec",        "graph_end",        "loose_ops", "loss", "end"};
 
 RecordType record_type(const char* raw) {
   for (std::size_t i = 0; i < kRecordNames.size(); ++i)
@@ -479,6 +480,7 @@ class Reader {
   bool read_replays(od::object& object);
   bool read_timing(od::object& object);
   bool read_access(od::object& object);
+  bool read_exec(od::object& object);
   bool read_graph_end(od::object& object);
   bool read_loose_ops(od::object& object);
   bool read_loss(od::object& object);
@@ -750,6 +752,9 @@ bool Reader::read_record(std::string_view text, std::size_t capacity) {
       break;
     case RecordType::access:
       good = read_access(object);
+      break;
+    case RecordType::exec:
+      good = read_exec(object);
       break;
     case RecordType::graph_end:
       good = read_graph_end(object);
@@ -1457,6 +1462,8 @@ bool Reader::read_info(value v, ir::GraphInfo& info, InfoRefs& refs) {
     if (is(key, "capture_mode")) return get_enum(field, "capture_mode", kModes, info.capture_mode);
     if (is(key, "capture_status")) return get_enum(field, "capture_status", kStatuses, info.capture_status);
     if (is(key, "failed_call")) return get_text(field, "failed_call", info.failed_call);
+    if (is(key, "failed_error")) return get_text(field, "failed_error", info.failed_error);
+    if (is(key, "failed_thread")) return get_uint(field, "failed_thread", info.failed_thread);
     if (is(key, "failed_stack")) return get_index(field, "failed_stack", refs.failed_stack);
     if (is(key, "failed_stream")) return get_index(field, "failed_stream", refs.failed_stream);
     if (is(key, "origin_stream")) return get_index(field, "origin_stream", refs.origin_stream);
@@ -1745,7 +1752,7 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
   NodeKind kind = NodeKind::unknown;
   ir::StringId name = ir::kEmptyString;
   std::uint64_t id = 0, sequence = 0, context = 0, hash = 0;
-  std::uint32_t stream = kNone, thread = 0, nvtx = kNone, stack = kNone, launch_index = kNone;
+  std::uint32_t stream = kNone, thread = 0, nvtx = kNone, stack = kNone, launch_index = kNone, launches = 1;
   std::int16_t device = -1;
   bool enabled = true;
   ir::KernelNode own;  // properties stated at the node itself
@@ -1901,6 +1908,7 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
         break;
       case 'l':
         if (is(key, "launch")) return present |= kHasLaunch, get_index(v, "launch", launch_index);
+        if (is(key, "launches")) return get_uint(v, "launches", launches);
         break;
       case 'n':
         if (is(key, "nvtx")) return present |= kHasNvtx, get_index(v, "nvtx", nvtx);
@@ -2100,6 +2108,7 @@ bool Reader::read_node(value node, ir::GraphBuilder& builder) {
       break;
   }
 
+  if (launches != 1) builder.set_launches(added, launches);
   return set_columns(builder, added,
                      {present, stream, thread, nvtx, stack, launch_index, id, sequence, context, hash, device, enabled});
 }
@@ -2168,6 +2177,7 @@ bool Reader::read_sync_ops(value v, ir::Graph& graph) {
           if (is(key, "record")) return get_index(field, "record", record);
           if (is(key, "stack")) return get_index(field, "stack", stack);
           if (is(key, "thread")) return get_uint(field, "thread", op.thread);
+          if (is(key, "unjoined")) return get_bool(field, "unjoined", op.unjoined);
           return unknown_property(key);
         }))
       return false;
@@ -2552,6 +2562,32 @@ bool Reader::read_timing(od::object& object) {
   ir::Graph* const graph = open_graph(number, slot, ok);
   if (graph == nullptr) return ok;
   (slot.instance == 0 ? graph->info : graph->instance_infos[slot.instance - 1]).untraced = timing;
+  return true;
+}
+
+bool Reader::read_exec(od::object& object) {
+  std::uint32_t number = kNone;
+  ir::GraphInfo facts;
+  if (!for_each_field(object, "the record", [&](const char* key, value& v) {
+        if (is(key, "type")) return true;
+        if (is(key, "graph")) return get_index(v, "graph", number) && (record_graph_ = number, true);
+        if (is(key, "exec_updates")) return get_uint(v, "exec_updates", facts.exec_updates);
+        if (is(key, "instantiate_ns")) return get_i64(v, "instantiate_ns", facts.instantiate_ns);
+        if (is(key, "upload_ns")) return get_i64(v, "upload_ns", facts.upload_ns);
+        if (is(key, "memory_bytes")) return get_u64(v, "memory_bytes", facts.memory_bytes);
+        return unknown_property(key);
+      }))
+    return false;
+  if (number == kNone) return wrong("the record has no graph");
+  Slot slot;
+  bool ok = false;
+  ir::Graph* const graph = open_graph(number, slot, ok);
+  if (graph == nullptr) return ok;
+  ir::GraphInfo& info = slot.instance == 0 ? graph->info : graph->instance_infos[slot.instance - 1];
+  if (facts.exec_updates != 0) info.exec_updates = facts.exec_updates;
+  if (facts.instantiate_ns != 0) info.instantiate_ns = facts.instantiate_ns;
+  if (facts.upload_ns != 0) info.upload_ns = facts.upload_ns;
+  if (facts.memory_bytes != 0) info.memory_bytes = facts.memory_bytes;
   return true;
 }
 

@@ -420,6 +420,7 @@ TEST(CaptureReader, ABrokenRecordIsSkippedCountedAndNamed) {
       {R"({"type":"replays","graph":0,"base_ns":"9223372036854775807","replays":[{"ops":[[0,0,0,1,1]]}]})",
        "a time does not fit 64 bits"},
       {R"({"type":"timing","graph":0,"samples":1})", "the record has no graph, samples or median_us"},
+      {R"({"type":"exec","exec_updates":1})", "the record has no graph"},
       {R"({"type":"access","graph":0,"accesses":[[0,"0x2","0x1","r"]]})", "an access ends before it begins"},
       {R"({"type":"access","graph":0,"accesses":[[5,"0x1","0x2","r"]]})", "an access names node 5 of 2"},
       {R"({"type":"allocations","allocations":[{"id":1,"base":"0x1"}]})",
@@ -525,6 +526,32 @@ TEST(CaptureReader, DamagedBytesNeverCrash) {
     for (const auto& graph : recording->graphs)
       ASSERT_TRUE(graph == nullptr || ir::verify(*graph).has_value());
   }
+}
+
+TEST(CaptureReader, FailedCapturesEagerLaunchesAndExecutables) {
+  const ir::Recording recording = read(
+      kHeader +
+      R"({"type":"graph","graph":0,"facts":["nodes"],"nodes":[{"kind":"kernel","launches":7},{"kind":"kernel"}],"info":{"role":"eager"}})"
+      "\n"
+      R"({"type":"graph","graph":1,"facts":[],"nodes":[],"streams":[{"handle":"0x5"}],"info":{"capture_status":"failed","failed_call":"cuStreamEndCapture",)"
+      R"("failed_error":"CUDA_ERROR_STREAM_CAPTURE_UNJOINED","failed_thread":12,"failed_stream":0},"sync_ops":[{"kind":"event_wait","stream":0,"unjoined":true}]})"
+      "\n"
+      R"({"type":"exec","graph":1,"exec_updates":3,"upload_ns":5,"instantiate_ns":6,"memory_bytes":7})"
+      "\n" +
+      end(4));
+  EXPECT_TRUE(recording.losses.empty()) << losses(recording, Severity::error);
+  ASSERT_EQ(recording.graphs.size(), 2U);
+  const ir::Graph& eager = *recording.graphs[ir::GraphId(0)];
+  EXPECT_EQ(eager.launches[ir::NodeId(0)], 7U);
+  EXPECT_EQ(eager.launches[ir::NodeId(1)], 1U);
+  const ir::Graph& failed = *recording.graphs[ir::GraphId(1)];
+  EXPECT_EQ(recording.text(failed.info.failed_error), "CUDA_ERROR_STREAM_CAPTURE_UNJOINED");
+  EXPECT_EQ(failed.info.failed_thread, 12U);
+  EXPECT_TRUE(failed.sync_ops[ir::SyncOpId(0)].unjoined);
+  EXPECT_EQ(failed.info.exec_updates, 3U);
+  EXPECT_EQ(failed.info.upload_ns, 5);
+  EXPECT_EQ(failed.info.instantiate_ns, 6);
+  EXPECT_EQ(failed.info.memory_bytes, 7U);
 }
 
 // --- equal graphs
