@@ -132,7 +132,7 @@ class EventParser {
 std::string_view EventParser::text_of(std::string_view token, std::string& storage) {
   token = trim_token(token);
   if (token.size() > max_string_bytes_) token = token.substr(0, max_string_bytes_);
-  if (std::memchr(token.data(), '\\', token.size()) == nullptr) return token;
+  if (token.find('\\') == std::string_view::npos) return token;
   storage.clear();
   for (std::size_t i = 0; i < token.size(); ++i) {
     if (token[i] != '\\' || i + 1 >= token.size()) {

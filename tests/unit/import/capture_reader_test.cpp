@@ -125,7 +125,9 @@ TEST(CaptureReader, ATornCompressedFileReadsUpToTheTear) {
       EXPECT_TRUE(losses(*torn, Severity::data_loss).find("no end record") != std::string::npos ||
                   losses(*torn, Severity::data_loss).find("cut short") != std::string::npos)
           << size;
-      EXPECT_EQ(losses(*torn, Severity::error), losses(whole, Severity::error)) << size;
+      // Nothing is an error that was none in the whole file.
+      const std::string errors = losses(*torn, Severity::error);
+      EXPECT_EQ(errors, losses(whole, Severity::error).substr(0, errors.size())) << size;
     }
     EXPECT_EQ(most, whole.graphs.size());
     EXPECT_GT(readable, bytes.size() / 2);
