@@ -7,6 +7,8 @@ with "recorded_".
 import json
 import pathlib
 
+import fixtures_memory
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 US = 1000  # ns
 
@@ -357,6 +359,7 @@ def main() -> None:
     stream_budget()
     serialized_fork()
     overlap_lost_at_replay()
+    fixtures_memory.main()
 
 
 if __name__ == "__main__":
