@@ -1,0 +1,64 @@
+// Both overlaps of a Kimi K2 layer at once, each on a side stream of its own: the cache write beside the query path,
+// the shared expert beside the routed ones. See README.md.
+#include <array>
+
+#include "layers/decoder.h"
+#include "stack/model.h"
+
+namespace cglint::models {
+const ModelInfo& k2_full_model();
+
+namespace {
+
+constexpr std::string_view kBase = "mla_main_moe_main";
+constexpr std::array kVariants = {
+    VariantInfo{kBase, "both branches enqueued after what they run beside"},
+    VariantInfo{"mla_side_moe_main", "the cache write enqueued first", false, kBase},
+    VariantInfo{"mla_main_moe_side", "the shared expert enqueued first", false, kBase},
+    VariantInfo{"mla_side_moe_side", "both enqueued first", false, kBase},
+};
+
+constexpr Schedule both(AttentionOrder attention, ExpertOrder experts) {
+  Schedule schedule;
+  schedule.attention = attention;
+  schedule.experts = experts;
+  schedule.expert_side = 1;
+  return schedule;
+}
+constexpr std::array kSchedules = {
+    both(AttentionOrder::main_first, ExpertOrder::main_first),
+    both(AttentionOrder::side_first, ExpertOrder::main_first),
+    both(AttentionOrder::main_first, ExpertOrder::side_first),
+    both(AttentionOrder::side_first, ExpertOrder::side_first),
+};
+
+std::span<const PresetInfo> presets() {
+  return decoder_presets().first(1);
+}
+
+bool is_known(const StackOptions& options) {
+  return find_schedule(kVariants, kSchedules, options.variant) != nullptr && (options.preset.empty() || options.preset == presets()[0].name);
+}
+
+std::size_t memory_bytes(const StackOptions& options) {
+  return is_known(options) ? decoder_memory_bytes(options, 2) : 0;
+}
+
+std::unique_ptr<Model> make(const StackOptions& options) {
+  return is_known(options) ? make_decoder(options, *find_schedule(kVariants, kSchedules, options.variant)) : nullptr;
+}
+
+const ModelInfo& info() {
+  static const ModelInfo info = {
+      "k2_full", "decode step of Kimi K2 with both overlaps, each branch enqueued first or last", presets(), kVariants, 2, memory_bytes, make,
+  };
+  return info;
+}
+
+}  // namespace
+
+const ModelInfo& k2_full_model() {
+  return info();
+}
+
+}  // namespace cglint::models

@@ -1,0 +1,912 @@
+#include "layers/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention/dense_gemm.h"
+#include "kernels/attention/kv_cache.h"
+#include "kernels/attention/mla_decode.h"
+#include "kernels/attention/norm.h"
+#include "kernels/attention/rope.h"
+#include "kernels/attention/skinny_gemm.h"
+#include "kernels/moe/activation.h"
+#include "kernels/moe/moe_gemm.h"
+#include "kernels/moe/routing.h"
+#include "layers/reference.h"
+#include "stack/embed.h"
+#include "stack/routed_experts.h"
+#include "stack/status.h"
+#include "stack/streams.h"
+
+namespace cglint::models {
+namespace {
+
+using kernels::bf16;
+using kernels::DenseGemm;
+using kernels::fp8_e4m3;
+using kernels::LaunchContext;
+using kernels::SkinnyGemm;
+namespace moe = kernels::moe;
+
+// Layers take turns with this many weight sets. Between two uses of a set lie two other layers, which read at least
+// 112 MB each (k2-tp8, one token: 52 attention, 5 router, 11 shared expert, 44 chosen experts).
+constexpr int kWeightSets = 3;
+constexpr int kPageSize = 64;
+constexpr int kVocabulary = 1024;  // rows of the embedding table that are kept
+constexpr int kMaxContext = 131071;
+constexpr int kRouterSplits = 14;
+constexpr float kEpsilon = 1e-6F;
+constexpr int kAssumedMultiprocessors = 132;  // where there is no device to ask
+constexpr auto kExpertType = moe::WeightType::kFp8Block128;
+constexpr std::size_t kBf16 = sizeof(bf16);
+
+template <typename... Counts>
+std::size_t product_of(Counts... counts) {
+  return (std::size_t{1} * ... * static_cast<std::size_t>(counts));
+}
+
+// Takes memory from an arena, or only adds up what it would take.
+class Memory {
+ public:
+  explicit Memory(Arena* arena) : arena_(arena) {}
+  void persistent(std::size_t bytes, Tensor& out) {
+    total_ += (bytes + kGrain - 1) / kGrain * kGrain;
+    if (arena_ != nullptr && status_ == cudaSuccess) status_ = arena_->persistent(std::max<std::size_t>(bytes, 16), out);
+  }
+  void pool(std::size_t bytes, int number) {
+    total_ += (bytes + kGrain - 1) / kGrain * kGrain;
+    if (arena_ != nullptr && status_ == cudaSuccess) status_ = arena_->reserve_transient(bytes, number);
+  }
+  [[nodiscard]] cudaError_t status() const { return status_; }
+  [[nodiscard]] std::size_t total() const { return total_; }
+
+ private:
+  static constexpr std::size_t kGrain = 512;
+  Arena* arena_;
+  cudaError_t status_ = cudaSuccess;
+  std::size_t total_ = 0;
+};
+
+struct AttentionWeights {
+  Tensor input_norm, qkv_a, q_norm, kv_norm, q_b, w_uk_t, w_uv, o, post_norm;
+};
+struct DenseWeights {
+  Tensor gate_up, down;
+};
+struct ExpertWeights {
+  Tensor router, bias, w13, w13_scale, w2, w2_scale, shared_gate_up, shared_down;
+};
+
+// A dense product of the step, x [batch, k] by weight [n, k]. Each has its own workspace, which its launches leave
+// ready for the next.
+struct Projection {
+  int n = 0;
+  int k = 0;
+  int split_k = 1;
+  Tensor workspace;
+};
+
+bool is_known(const StackOptions& options) {
+  const DecoderShape* const shape = find_decoder_shape(options.preset);
+  return shape != nullptr && options.layers >= 0 && options.layers <= shape->layers && options.batch >= 1 &&
+         options.batch <= kernels::kSkinnyMaxTokens && options.context >= 1 && options.context <= kMaxContext &&
+         options.moe_config_dir.empty();
+}
+
+class Decoder final : public Model {
+ public:
+  Decoder(const StackOptions& options, const DecoderShape& shape, const Schedule& schedule)
+      : options_(options),
+        shape_(shape),
+        schedule_(schedule),
+        batch_(options.batch),
+        layers_(options.layers > 0 ? options.layers : shape.layers) {}
+
+  cudaError_t prepare(Arena& arena) override;
+  std::string failure() const override { return failure_; }
+  cudaError_t record(StepContext& context) override;
+  cudaError_t output(std::vector<std::uint8_t>& bytes) override;
+  CheckResult check() override;
+  cudaError_t reset() override;
+
+  void lay_out(Memory& memory);
+
+ private:
+  // What the two branches of a mixture of experts hold until they are joined.
+  struct Shared {
+    Tensor input;  // another owner of the block's input, where the schedule takes one
+    Tensor gate_up, hidden, out;
+  };
+  struct Routed {
+    Tensor logits, weights, sorted_ids, expert_ids, num_padded, positions, x, x_scale, gate_up, hidden, hidden_scale, y;
+  };
+
+  [[nodiscard]] int pages() const { return (options_.context + 1 + kPageSize - 1) / kPageSize; }
+  [[nodiscard]] int pairs() const { return batch_ * shape_.top_k; }
+  [[nodiscard]] int qkv_width() const { return shape_.query_rank + kLatent + kRope; }
+  [[nodiscard]] bool is_dense(int layer) const { return layer < shape_.dense_layers; }
+  [[nodiscard]] int set_of(int layer) const { return layer % kWeightSets; }
+  [[nodiscard]] int dense_layers() const { return std::min(layers_, shape_.dense_layers); }
+  [[nodiscard]] int expert_layers() const { return layers_ - dense_layers(); }
+  [[nodiscard]] int max_blocks() const { return moe::max_blocks(pairs(), shape_.experts, w13_tiles_.block_m); }
+  [[nodiscard]] kernels::MlaDecode attention_call() const;
+
+  void choose_tiles();
+  [[nodiscard]] SkinnyGemm gemm_of(const Projection& projection, const void* x, const Tensor& weight, void* out) const;
+  cudaError_t fill();
+  cudaError_t make_dense_plans();
+
+  // The next launch on the main stream: programmatic unless it is the step's first or the stream has just waited.
+  LaunchContext on_main(StepContext& context) {
+    return {context.main, std::exchange(main_chained_, true) && pdl_};
+  }
+  LaunchContext on_side(StepContext& context, int side) {
+    const auto at = static_cast<std::size_t>(side);
+    const bool chained = side_chained_[at];
+    side_chained_[at] = true;
+    return {context.side[at], chained && pdl_};
+  }
+  cudaError_t side_waits(StepContext& context, int side);
+  cudaError_t main_waits(StepContext& context, int side);
+  cudaError_t transient(std::size_t bytes, Tensor& out, int pool = 0) { return arena_->transient(bytes, out, pool); }
+  cudaError_t project(const LaunchContext& ctx, Projection& projection, const void* x, const Tensor& weight, void* out);
+
+  cudaError_t norm(StepContext& context, const Tensor* addend, const Tensor& weight, Tensor& out);
+  cudaError_t attention(StepContext& context, int layer, const Tensor& x, Tensor& out);
+  cudaError_t write_cache(const LaunchContext& ctx, int layer, const Tensor& latent, const Tensor& rope);
+  cudaError_t dense_mlp(StepContext& context, int layer, const Tensor& x, Tensor& out);
+  cudaError_t experts(StepContext& context, int layer, Tensor& x, Tensor& out);
+  template <typename Next>
+  cudaError_t shared_start(const Next& next, int layer, const void* input, int pool, Shared& shared);
+  cudaError_t shared_finish(const LaunchContext& ctx, int layer, int pool, Shared& shared);
+  cudaError_t routed(StepContext& context, int layer, Tensor& x, bool release, Routed& r);
+  cudaError_t finalize(const LaunchContext& ctx, const Routed& r, const Tensor* shared, Tensor& out);
+
+  StackOptions options_;
+  std::string failure_;
+  const DecoderShape& shape_;
+  Schedule schedule_;
+  int batch_;
+  int layers_;
+  int sm_count_ = kAssumedMultiprocessors;
+  bool pdl_ = false;
+  Arena* arena_ = nullptr;
+
+  std::vector<AttentionWeights> attention_weights_;
+  std::vector<DenseWeights> dense_weights_;
+  std::vector<ExpertWeights> expert_weights_;
+  Tensor final_norm_;
+  std::vector<Tensor> caches_;  // one a layer
+  Tensor block_table_, seq_lens_, positions_, slots_, rope_table_;
+  Tensor embedding_, token_ids_, residual_, output_;
+  Tensor choices_;  // [layers, batch, top_k]: what each layer's router chose, kept for check()
+  Tensor attention_workspace_, dense_workspace_;
+  Projection qkv_a_, q_b_, o_, dense_gate_up_, dense_down_, shared_gate_up_, shared_down_;
+  moe::TileConfig w13_tiles_, w2_tiles_, router_tiles_;
+  // cuBLASLt plans of the dense layers' products; empty where the library cannot be loaded, then our own kernel.
+  std::unique_ptr<DenseGemm> dense_gate_up_plan_, dense_down_plan_;
+
+  bool main_chained_ = false;
+  std::vector<bool> side_chained_;
+  std::vector<Tensor> held_;  // until the step's end: what a branch that is never joined still reads
+};
+
+// ---- memory
+
+void Decoder::choose_tiles() {
+  RoutedShape routed;
+  routed.type = kExpertType;
+  routed.hidden = shape_.hidden;
+  routed.intermediate = shape_.expert_intermediate;
+  routed.experts = routed.local_experts = shape_.experts;
+  routed.top_k = shape_.top_k;
+  const RoutedTiles tiles = tuned_tiles(routed, batch_);
+  w13_tiles_ = tiles.w13;
+  w2_tiles_ = tiles.w2;
+  router_tiles_.block_m = 8;
+  router_tiles_.block_n = 32;
+  router_tiles_.block_k = 128;
+  router_tiles_.num_warps = 2;
+  router_tiles_.num_stages = 4;
+  router_tiles_.split_k = kRouterSplits;
+}
+
+kernels::MlaDecode Decoder::attention_call() const {
+  kernels::MlaDecode call;
+  call.block_table = block_table_.as<std::int32_t>();
+  call.seq_lens = seq_lens_.as<std::int32_t>();
+  call.batch = batch_;
+  call.heads = shape_.heads;
+  call.page_size = kPageSize;
+  call.max_pages = pages();
+  call.softmax_scale = 1.0F / std::sqrt(static_cast<float>(kQueryHead));
+  call.splits = kernels::mla_decode_splits(batch_, shape_.heads, options_.context + 1, sm_count_);
+  return call;
+}
+
+void Decoder::lay_out(Memory& memory) {
+  choose_tiles();
+  const DecoderShape& s = shape_;
+  const std::size_t hidden_row = product_of(batch_, s.hidden) * kBf16;
+  attention_weights_.resize(product_of(std::min(layers_, kWeightSets)));
+  for (AttentionWeights& w : attention_weights_) {
+    memory.persistent(product_of(s.hidden) * kBf16, w.input_norm);
+    memory.persistent(product_of(qkv_width(), s.hidden) * kBf16, w.qkv_a);
+    memory.persistent(product_of(s.query_rank) * kBf16, w.q_norm);
+    memory.persistent(product_of(kLatent) * kBf16, w.kv_norm);
+    memory.persistent(product_of(s.heads, kQueryHead, s.query_rank) * kBf16, w.q_b);
+    memory.persistent(product_of(s.heads, kHead, kLatent) * kBf16, w.w_uk_t);
+    memory.persistent(product_of(s.heads, kHead, kLatent) * kBf16, w.w_uv);
+    memory.persistent(product_of(s.hidden, s.heads, kHead) * kBf16, w.o);
+    memory.persistent(product_of(s.hidden) * kBf16, w.post_norm);
+  }
+  dense_weights_.resize(product_of(std::min(dense_layers(), kWeightSets)));
+  for (DenseWeights& w : dense_weights_) {
+    memory.persistent(product_of(2, s.dense_intermediate, s.hidden) * kBf16, w.gate_up);
+    memory.persistent(product_of(s.hidden, s.dense_intermediate) * kBf16, w.down);
+  }
+  expert_weights_.resize(product_of(std::min(expert_layers(), kWeightSets)));
+  const auto scale_blocks = [](int width) { return (width + moe::kScaleBlock - 1) / moe::kScaleBlock; };
+  for (ExpertWeights& w : expert_weights_) {
+    memory.persistent(product_of(s.experts, s.hidden) * kBf16, w.router);
+    memory.persistent(product_of(s.experts) * sizeof(float), w.bias);
+    memory.persistent(product_of(s.experts, 2 * s.expert_intermediate, s.hidden), w.w13);
+    memory.persistent(product_of(s.experts, scale_blocks(2 * s.expert_intermediate), scale_blocks(s.hidden)) * sizeof(float), w.w13_scale);
+    memory.persistent(product_of(s.experts, s.hidden, s.expert_intermediate), w.w2);
+    memory.persistent(product_of(s.experts, scale_blocks(s.hidden), scale_blocks(s.expert_intermediate)) * sizeof(float), w.w2_scale);
+    memory.persistent(product_of(2, s.shared_intermediate, s.hidden) * kBf16, w.shared_gate_up);
+    memory.persistent(product_of(s.hidden, s.shared_intermediate) * kBf16, w.shared_down);
+  }
+  memory.persistent(product_of(s.hidden) * kBf16, final_norm_);
+  caches_.resize(product_of(layers_));
+  for (Tensor& cache : caches_) memory.persistent(product_of(batch_, pages(), kPageSize, kernels::kCacheRow) * kBf16, cache);
+  memory.persistent(product_of(batch_, pages()) * sizeof(std::int32_t), block_table_);
+  memory.persistent(product_of(batch_) * sizeof(std::int32_t), seq_lens_);
+  memory.persistent(product_of(batch_) * sizeof(std::int64_t), positions_);
+  memory.persistent(product_of(batch_) * sizeof(std::int64_t), slots_);
+  memory.persistent(product_of(options_.context + 1, kRope) * sizeof(float), rope_table_);
+  memory.persistent(product_of(kVocabulary, s.hidden) * kBf16, embedding_);
+  memory.persistent(product_of(batch_) * sizeof(std::int32_t), token_ids_);
+  for (Tensor* const tensor : {&residual_, &output_}) memory.persistent(hidden_row, *tensor);
+  memory.persistent(product_of(layers_, pairs()) * sizeof(std::int32_t), choices_);
+
+  const auto projection = [&](Projection& p, int n, int k, bool used = true) {
+    p.n = n;
+    p.k = k;
+    p.split_k = kernels::skinny_split_k(batch_, n, k, 1, sm_count_);
+    if (used) memory.persistent(kernels::skinny_gemm_workspace_bytes(gemm_of(p, nullptr, {}, nullptr)), p.workspace);
+  };
+  projection(qkv_a_, qkv_width(), s.hidden);
+  projection(q_b_, s.heads * kQueryHead, s.query_rank);
+  projection(o_, s.hidden, s.heads * kHead);
+  projection(dense_gate_up_, 2 * s.dense_intermediate, s.hidden, dense_layers() > 0);
+  projection(dense_down_, s.hidden, s.dense_intermediate, dense_layers() > 0);
+  projection(shared_gate_up_, 2 * s.shared_intermediate, s.hidden, expert_layers() > 0);
+  projection(shared_down_, s.hidden, s.shared_intermediate, expert_layers() > 0);
+  memory.persistent(kernels::mla_decode_workspace_bytes(attention_call()), attention_workspace_);
+  if (dense_layers() > 0) memory.persistent(DenseGemm::Shape{}.workspace_bytes, dense_workspace_);
+
+  // Transient tensors: no more at once than one layer's, each of attention and of the feed-forward part counted,
+  // with as much again for gaps.
+  const std::size_t attention_bytes =
+      product_of(batch_, qkv_width() + s.query_rank + kLatent + kRope + s.heads * (kQueryHead + kernels::kCacheRow + kLatent + kHead) + 3 * s.hidden) * kBf16;
+  const std::size_t dense_bytes = product_of(batch_, 3 * s.dense_intermediate + 2 * s.hidden) * kBf16;
+  const std::size_t routed_bytes =
+      product_of(kRouterSplits, batch_, s.experts) * sizeof(float) + product_of(max_blocks(), w13_tiles_.block_m + 1) * sizeof(std::int32_t) +
+      product_of(pairs(), 16) + product_of(batch_, s.hidden, 8) + product_of(w13_tiles_.split_k, pairs(), 2 * s.expert_intermediate) * sizeof(float) +
+      product_of(pairs(), s.expert_intermediate, 2) + product_of(w2_tiles_.split_k, pairs(), s.hidden) * sizeof(float);
+  const std::size_t shared_bytes = product_of(batch_, 3 * s.shared_intermediate + s.hidden) * kBf16;
+  const std::size_t held_bytes =
+      schedule_.attention == AttentionOrder::join_missing ? product_of(layers_) * (product_of(batch_, kernels::kCacheRow) * kBf16 + 1024) : 0;
+  constexpr std::size_t kSlack = std::size_t{1} << 20;
+  memory.pool(2 * (attention_bytes + std::max(dense_bytes, routed_bytes + shared_bytes)) + held_bytes + kSlack, 0);
+  memory.pool(2 * shared_bytes + kSlack, 1);
+}
+
+SkinnyGemm Decoder::gemm_of(const Projection& projection, const void* x, const Tensor& weight, void* out) const {
+  SkinnyGemm gemm;
+  gemm.x = static_cast<const bf16*>(x);
+  gemm.x_token_stride = projection.k;
+  gemm.weight = weight.as<bf16>();
+  gemm.out = static_cast<bf16*>(out);
+  gemm.out_token_stride = projection.n;
+  gemm.tokens = batch_;
+  gemm.n = projection.n;
+  gemm.k = projection.k;
+  gemm.split_k = projection.split_k;
+  return gemm;
+}
+
+cudaError_t Decoder::prepare(Arena& arena) {
+  if (!is_known(options_)) {
+    failure_ = "batch must be 1 to " + std::to_string(kernels::kSkinnyMaxTokens) + ", context 1 to " + std::to_string(kMaxContext) + ", layers at most " + std::to_string(shape_.layers) +
+               "; a table of tiles (--moe-config) is not read by this model";
+    return cudaErrorInvalidValue;
+  }
+  arena_ = &arena;
+  int device = 0;
+  CGLINT_RETURN_IF_ERROR(cudaGetDevice(&device));
+  CGLINT_RETURN_IF_ERROR(cudaDeviceGetAttribute(&sm_count_, cudaDevAttrMultiProcessorCount, device));
+  pdl_ = options_.pdl && kernels::device_supports_pdl(device);
+  Memory memory(&arena);
+  lay_out(memory);
+  CGLINT_RETURN_IF_ERROR(memory.status());
+  CGLINT_RETURN_IF_ERROR(make_dense_plans());
+  return fill();
+}
+
+cudaError_t Decoder::make_dense_plans() {
+  if (dense_layers() == 0) return cudaSuccess;
+  std::string why;
+  const std::shared_ptr<kernels::CublasLt> library = kernels::CublasLt::load(why);
+  if (library == nullptr) return cudaSuccess;
+  const auto plan = [&](int n, int k, std::unique_ptr<DenseGemm>& out) {
+    DenseGemm::Shape shape;
+    shape.tokens = batch_;
+    shape.n = n;
+    shape.k = k;
+    out = std::make_unique<DenseGemm>();
+    return DenseGemm::create(library, shape, 1, *out);
+  };
+  CGLINT_RETURN_IF_ERROR(plan(dense_gate_up_.n, dense_gate_up_.k, dense_gate_up_plan_));
+  return plan(dense_down_.n, dense_down_.k, dense_down_plan_);
+}
+
+// Widths are evened out: a product of normalised inputs has values of about `gain`.
+cudaError_t Decoder::fill() {
+  std::uint64_t seed = options_.seed * 100000;
+  cudaError_t status = cudaSuccess;
+  const auto then = [&](cudaError_t next) {
+    if (status == cudaSuccess) status = next;
+  };
+  const auto weight = [&](const Tensor& tensor, int k, float gain) {
+    then(kernels::fill_random(tensor.as<bf16>(), tensor.size_bytes() / kBf16, seed++, gain * std::sqrt(3.0F / static_cast<float>(k))));
+  };
+  const auto gamma = [&](const Tensor& tensor) {
+    then(kernels::fill_random(tensor.as<bf16>(), tensor.size_bytes() / kBf16, seed++, 0.1F, 1.0F));
+  };
+  const auto expert_weight = [&](const Tensor& tensor, const Tensor& scale, int k) {
+    constexpr float kRange = 4;
+    const float middle = std::sqrt(3.0F / static_cast<float>(k)) / kRange;
+    then(kernels::fill_random(tensor.as<fp8_e4m3>(), tensor.size_bytes(), seed++, kRange));
+    then(kernels::fill_random(scale.as<float>(), scale.size_bytes() / sizeof(float), seed++, 0.5F * middle, middle));
+  };
+  for (const AttentionWeights& w : attention_weights_) {
+    for (const Tensor* const tensor : {&w.input_norm, &w.q_norm, &w.kv_norm, &w.post_norm}) gamma(*tensor);
+    weight(w.qkv_a, shape_.hidden, 1);
+    weight(w.q_b, shape_.query_rank, 1);
+    weight(w.w_uk_t, kHead, 1);
+    weight(w.w_uv, kLatent, 1);
+    // An average over many cached rows is small; its branch should count beside the others.
+    weight(w.o, shape_.heads * kHead, 4);
+  }
+  for (const DenseWeights& w : dense_weights_) {
+    weight(w.gate_up, shape_.hidden, 1);
+    weight(w.down, shape_.dense_intermediate, 1);
+  }
+  for (const ExpertWeights& w : expert_weights_) {
+    weight(w.router, shape_.hidden, 1.5F);
+    then(kernels::fill_random(w.bias.as<float>(), product_of(shape_.experts), seed++, 0.1F));
+    expert_weight(w.w13, w.w13_scale, shape_.hidden);
+    expert_weight(w.w2, w.w2_scale, shape_.expert_intermediate);
+    weight(w.shared_gate_up, shape_.hidden, 1);
+    weight(w.shared_down, shape_.shared_intermediate, 1);
+  }
+  gamma(final_norm_);
+  for (const Tensor& cache : caches_) then(kernels::fill_random(cache.as<bf16>(), cache.size_bytes() / kBf16, seed++, std::sqrt(3.0F)));
+  then(kernels::fill_random(embedding_.as<bf16>(), product_of(kVocabulary, shape_.hidden), seed++, std::sqrt(3.0F)));
+  then(kernels::fill_random_int(token_ids_.as<std::int32_t>(), product_of(batch_), seed++, 0, kVocabulary));
+
+  // Each sequence's pages are spread over the pool, as a paged cache's are after a while.
+  std::vector<std::int32_t> table(product_of(batch_, pages()));
+  std::iota(table.begin(), table.end(), 0);
+  std::mt19937_64 random(options_.seed);
+  for (std::size_t i = table.size(); i > 1; --i) std::swap(table[i - 1], table[random() % i]);
+  std::vector<std::int64_t> slots;
+  for (int b = 0; b < batch_; ++b)
+    slots.push_back(std::int64_t{table[product_of(b, pages()) + static_cast<std::size_t>(options_.context / kPageSize)]} * kPageSize + options_.context % kPageSize);
+  const auto upload = [&](const Tensor& tensor, const auto& values) {
+    then(cudaMemcpy(tensor.address(), values.data(), values.size() * sizeof(values[0]), cudaMemcpyHostToDevice));
+  };
+  upload(block_table_, table);
+  upload(slots_, slots);
+  upload(seq_lens_, std::vector<std::int32_t>(product_of(batch_), options_.context + 1));
+  upload(positions_, std::vector<std::int64_t>(product_of(batch_), options_.context));
+  upload(rope_table_, kernels::make_rope_table(options_.context + 1, shape_.rope_base));
+  for (const Projection* const p : {&qkv_a_, &q_b_, &o_, &dense_gate_up_, &dense_down_, &shared_gate_up_, &shared_down_})
+    if (p->workspace.address() != nullptr) then(cudaMemset(p->workspace.address(), 0, p->workspace.size_bytes()));
+  then(cudaMemset(choices_.address(), 0xFF, choices_.size_bytes()));
+  then(cudaMemset(output_.address(), 0xFF, output_.size_bytes()));
+  CGLINT_RETURN_IF_ERROR(status);
+  return reset();
+}
+
+// The row that the step writes becomes NaN in every cache, so that an attention that reads it too early shows.
+cudaError_t Decoder::reset() {
+  std::vector<std::int64_t> slots(product_of(batch_));
+  CGLINT_RETURN_IF_ERROR(cudaMemcpy(slots.data(), slots_.address(), slots.size() * sizeof(slots[0]), cudaMemcpyDeviceToHost));
+  for (const Tensor& cache : caches_) {
+    for (const std::int64_t slot : slots)
+      CGLINT_RETURN_IF_ERROR(cudaMemsetAsync(cache.as<bf16>() + slot * kernels::kCacheRow, 0xFF, kernels::kCacheRow * kBf16));
+  }
+  return cudaDeviceSynchronize();
+}
+
+// ---- the step
+
+cudaError_t Decoder::side_waits(StepContext& context, int side) {
+  side_chained_[static_cast<std::size_t>(side)] = false;
+  return wait_stream(context, context.side[static_cast<std::size_t>(side)], context.main);
+}
+
+cudaError_t Decoder::main_waits(StepContext& context, int side) {
+  main_chained_ = false;
+  return wait_stream(context, context.main, context.side[static_cast<std::size_t>(side)]);
+}
+
+cudaError_t Decoder::project(const LaunchContext& ctx, Projection& projection, const void* x, const Tensor& weight, void* out) {
+  return kernels::skinny_gemm(ctx, gemm_of(projection, x, weight, out), projection.split_k > 1 ? projection.workspace.address() : nullptr);
+}
+
+// out = norm(residual), or of residual + addend, which becomes the residual.
+cudaError_t Decoder::norm(StepContext& context, const Tensor* addend, const Tensor& weight, Tensor& out) {
+  if (out.address() == nullptr) CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.hidden) * kBf16, out));
+  const LaunchContext ctx = on_main(context);
+  if (addend == nullptr)
+    return kernels::rms_norm(ctx, residual_.as<bf16>(), shape_.hidden, weight.as<bf16>(), out.as<bf16>(), shape_.hidden, batch_, shape_.hidden, kEpsilon);
+  return kernels::add_rms_norm(ctx, addend->as<bf16>(), shape_.hidden, residual_.as<bf16>(), weight.as<bf16>(), out.as<bf16>(), shape_.hidden, batch_, shape_.hidden, kEpsilon);
+}
+
+cudaError_t Decoder::write_cache(const LaunchContext& ctx, int layer, const Tensor& latent, const Tensor& rope) {
+  const Range range("kv_tail");
+  return kernels::concat_and_cache_mla(ctx, latent.as<bf16>(), kLatent, rope.as<bf16>(), kRope, slots_.as<std::int64_t>(),
+                                       caches_[static_cast<std::size_t>(layer)].as<bf16>(), batch_);
+}
+
+cudaError_t Decoder::attention(StepContext& context, int layer, const Tensor& x, Tensor& out) {
+  const Range range("attention");
+  const AttentionWeights& w = attention_weights_[static_cast<std::size_t>(set_of(layer))];
+  const int heads = shape_.heads;
+  const int side = schedule_.attention_side;
+  Tensor qkv, q_a, latent, rope, q, query, attended, values;
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, qkv_width()) * kBf16, qkv));
+  CGLINT_RETURN_IF_ERROR(project(on_main(context), qkv_a_, x.address(), w.qkv_a, qkv.address()));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.query_rank) * kBf16, q_a));
+  CGLINT_RETURN_IF_ERROR(kernels::rms_norm(on_main(context), qkv.as<bf16>(), qkv_width(), w.q_norm.as<bf16>(), q_a.as<bf16>(), shape_.query_rank, batch_, shape_.query_rank, kEpsilon));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, kLatent) * kBf16, latent));
+  CGLINT_RETURN_IF_ERROR(kernels::rms_norm(on_main(context), qkv.as<bf16>() + shape_.query_rank, qkv_width(), w.kv_norm.as<bf16>(), latent.as<bf16>(), kLatent, batch_, kLatent, kEpsilon));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, heads, kQueryHead) * kBf16, q));
+  CGLINT_RETURN_IF_ERROR(project(on_main(context), q_b_, q_a.address(), w.q_b, q.address()));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, heads, kernels::kCacheRow) * kBf16, query));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, kRope) * kBf16, rope));
+  CGLINT_RETURN_IF_ERROR(kernels::rope_interleaved(on_main(context), positions_.as<std::int64_t>(), rope_table_.as<float>(), q.as<bf16>() + kHead, heads * kQueryHead, kQueryHead,
+                                             query.as<bf16>() + kLatent, heads * kernels::kCacheRow, kernels::kCacheRow, qkv.as<bf16>() + shape_.query_rank + kLatent, qkv_width(),
+                                             rope.as<bf16>(), kRope, batch_, heads));
+
+  const auto absorb = [&] {
+    const Range path("q_path");
+    return kernels::mla_absorb_query(on_main(context), q.as<bf16>(), heads * kQueryHead, kQueryHead, w.w_uk_t.as<bf16>(), query.as<bf16>(), heads * kernels::kCacheRow,
+                                     kernels::kCacheRow, batch_, heads);
+  };
+  switch (schedule_.attention) {
+    case AttentionOrder::one_stream:
+      CGLINT_RETURN_IF_ERROR(write_cache(on_main(context), layer, latent, rope));
+      CGLINT_RETURN_IF_ERROR(absorb());
+      break;
+    case AttentionOrder::side_first:
+      CGLINT_RETURN_IF_ERROR(side_waits(context, side));
+      CGLINT_RETURN_IF_ERROR(write_cache(on_side(context, side), layer, latent, rope));
+      CGLINT_RETURN_IF_ERROR(absorb());
+      CGLINT_RETURN_IF_ERROR(main_waits(context, side));
+      break;
+    case AttentionOrder::main_first:
+    case AttentionOrder::join_late:
+    case AttentionOrder::join_missing:
+      CGLINT_RETURN_IF_ERROR(side_waits(context, side));
+      CGLINT_RETURN_IF_ERROR(absorb());
+      CGLINT_RETURN_IF_ERROR(write_cache(on_side(context, side), layer, latent, rope));
+      if (schedule_.attention == AttentionOrder::main_first) CGLINT_RETURN_IF_ERROR(main_waits(context, side));
+      break;
+  }
+
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, heads, kLatent) * kBf16, attended));
+  kernels::MlaDecode call = attention_call();
+  call.q = query.as<bf16>();
+  call.cache = caches_[static_cast<std::size_t>(layer)].as<bf16>();
+  call.out = attended.as<bf16>();
+  call.follows_wait = !std::exchange(main_chained_, true);
+  CGLINT_RETURN_IF_ERROR(kernels::mla_decode({context.main, pdl_}, call, attention_workspace_.address()));
+  if (schedule_.attention == AttentionOrder::join_late) CGLINT_RETURN_IF_ERROR(main_waits(context, side));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, heads, kHead) * kBf16, values));
+  CGLINT_RETURN_IF_ERROR(kernels::mla_project_value(on_main(context), attended.as<bf16>(), w.w_uv.as<bf16>(), kHead * kLatent, values.as<bf16>(), batch_, heads));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.hidden) * kBf16, out));
+  CGLINT_RETURN_IF_ERROR(project(on_main(context), o_, values.address(), w.o, out.address()));
+  if (schedule_.attention == AttentionOrder::join_missing) {
+    held_.push_back(std::move(latent));
+    held_.push_back(std::move(rope));
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Decoder::dense_mlp(StepContext& context, int layer, const Tensor& x, Tensor& out) {
+  const Range range("dense_mlp");
+  const DenseWeights& w = dense_weights_[static_cast<std::size_t>(layer) % dense_weights_.size()];
+  const auto product = [&](const std::unique_ptr<DenseGemm>& plan, Projection& projection, const Tensor& in, const Tensor& weight, const Tensor& result) {
+    const LaunchContext ctx = on_main(context);
+    if (plan == nullptr) return project(ctx, projection, in.address(), weight, result.address());
+    return plan->run(ctx.stream, in.as<bf16>(), weight.as<bf16>(), nullptr, result.as<bf16>(), dense_workspace_.address());
+  };
+  Tensor gate_up, hidden;
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, 2 * shape_.dense_intermediate) * kBf16, gate_up));
+  CGLINT_RETURN_IF_ERROR(product(dense_gate_up_plan_, dense_gate_up_, x, w.gate_up, gate_up));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.dense_intermediate) * kBf16, hidden));
+  moe::SiluMulArgs silu;
+  silu.gate_up.rows = gate_up.as<bf16>();
+  silu.pairs = batch_;
+  silu.intermediate = shape_.dense_intermediate;
+  silu.out = hidden.as<bf16>();
+  CGLINT_RETURN_IF_ERROR(moe::launch_silu_mul(on_main(context), silu));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.hidden) * kBf16, out));
+  return product(dense_down_plan_, dense_down_, hidden, w.down, out);
+}
+
+// `next` gives the context of each launch.
+template <typename Next>
+cudaError_t Decoder::shared_start(const Next& next, int layer, const void* input, int pool, Shared& shared) {
+  const Range range("shared_expert");
+  const ExpertWeights& w = expert_weights_[static_cast<std::size_t>(layer) % expert_weights_.size()];
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, 2 * shape_.shared_intermediate) * kBf16, shared.gate_up, pool));
+  CGLINT_RETURN_IF_ERROR(project(next(), shared_gate_up_, input, w.shared_gate_up, shared.gate_up.address()));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.shared_intermediate) * kBf16, shared.hidden, pool));
+  moe::SiluMulArgs silu;
+  silu.gate_up.rows = shared.gate_up.as<bf16>();
+  silu.pairs = batch_;
+  silu.intermediate = shape_.shared_intermediate;
+  silu.out = shared.hidden.as<bf16>();
+  return moe::launch_silu_mul(next(), silu);
+}
+
+cudaError_t Decoder::shared_finish(const LaunchContext& ctx, int layer, int pool, Shared& shared) {
+  const Range range("shared_expert");
+  const ExpertWeights& w = expert_weights_[static_cast<std::size_t>(layer) % expert_weights_.size()];
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.hidden) * kBf16, shared.out, pool));
+  return project(ctx, shared_down_, shared.hidden.address(), w.shared_down, shared.out.address());
+}
+
+// Router to W2. Its tensors stay the caller's until the branches are joined: only then may others have their memory.
+// The input may go earlier, as soon as the quantised copy is made.
+cudaError_t Decoder::routed(StepContext& context, int layer, Tensor& x, bool release, Routed& r) {
+  const Range range("routed_experts");
+  const DecoderShape& s = shape_;
+  const ExpertWeights& w = expert_weights_[static_cast<std::size_t>(layer) % expert_weights_.size()];
+  std::int32_t* const ids = choices_.as<std::int32_t>() + product_of(layer, pairs());
+  CGLINT_RETURN_IF_ERROR(transient(product_of(kRouterSplits, batch_, s.experts) * sizeof(float), r.logits));
+  moe::MoeGemmArgs router;
+  router.x = x.address();
+  router.w = w.router.address();
+  router.out = r.logits.address();
+  router.out_fp32 = true;
+  router.num_pairs = batch_;
+  router.n = s.experts;
+  router.k = s.hidden;
+  const LaunchContext first = on_main(context);
+  router.routing_is_settled = first.pdl;  // no lists
+  CGLINT_RETURN_IF_ERROR(moe::launch_moe_gemm(first, moe::WeightType::kBf16, router_tiles_, router));
+
+  CGLINT_RETURN_IF_ERROR(transient(product_of(pairs()) * sizeof(float), r.weights));
+  moe::TopkArgs topk;
+  topk.logits = r.logits.as<float>();
+  topk.splits = kRouterSplits;
+  topk.bias = w.bias.as<float>();
+  topk.tokens = batch_;
+  topk.experts = s.experts;
+  topk.top_k = s.top_k;
+  topk.num_groups = s.num_groups;
+  topk.top_groups = s.top_groups;
+  topk.scaling = s.routed_scaling;
+  topk.weights = r.weights.as<float>();
+  topk.ids = ids;
+  CGLINT_RETURN_IF_ERROR(moe::launch_moe_topk(on_main(context), topk));
+
+  CGLINT_RETURN_IF_ERROR(transient(product_of(max_blocks(), w13_tiles_.block_m) * sizeof(std::int32_t), r.sorted_ids));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(max_blocks()) * sizeof(std::int32_t), r.expert_ids));
+  CGLINT_RETURN_IF_ERROR(transient(sizeof(std::int32_t), r.num_padded));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(pairs()) * sizeof(std::int32_t), r.positions));
+  moe::AlignArgs align;
+  align.ids = ids;
+  align.num_pairs = pairs();
+  align.experts = s.experts;
+  align.local_experts = s.experts;
+  align.block_m = w13_tiles_.block_m;
+  align.sorted_ids = r.sorted_ids.as<std::int32_t>();
+  align.expert_ids = r.expert_ids.as<std::int32_t>();
+  align.num_padded = r.num_padded.as<std::int32_t>();
+  align.positions = r.positions.as<std::int32_t>();
+  CGLINT_RETURN_IF_ERROR(moe::launch_moe_align(on_main(context), align));
+
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, s.hidden), r.x));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, s.hidden / moe::kScaleBlock) * sizeof(float), r.x_scale));
+  moe::QuantizeFp8Args quantize{x.as<bf16>(), batch_, s.hidden, r.x.as<fp8_e4m3>(), r.x_scale.as<float>()};
+  CGLINT_RETURN_IF_ERROR(moe::launch_quantize_fp8(on_main(context), quantize));
+  if (release) x.release();
+
+  const auto output_bytes = [&](const moe::TileConfig& tiles, int n) {
+    return tiles.split_k > 1 ? moe::partial_elements(tiles, pairs(), n) * sizeof(float) : product_of(pairs(), n) * kBf16;
+  };
+  const auto rows_of = [](const Tensor& tensor, const moe::TileConfig& tiles) {
+    moe::GemmRows rows;
+    if (tiles.split_k > 1) {
+      rows.partials = tensor.as<float>();
+    } else {
+      rows.rows = tensor.as<bf16>();
+    }
+    rows.splits = tiles.split_k;
+    return rows;
+  };
+  CGLINT_RETURN_IF_ERROR(transient(output_bytes(w13_tiles_, 2 * s.expert_intermediate), r.gate_up));
+  moe::MoeGemmArgs gemm;
+  gemm.x = r.x.address();
+  gemm.x_scale = r.x_scale.as<float>();
+  gemm.w = w.w13.address();
+  gemm.w_scale = w.w13_scale.as<float>();
+  gemm.out = r.gate_up.address();
+  gemm.out_fp32 = w13_tiles_.split_k > 1;
+  gemm.sorted_ids = r.sorted_ids.as<std::int32_t>();
+  gemm.expert_ids = r.expert_ids.as<std::int32_t>();
+  gemm.num_padded = r.num_padded.as<std::int32_t>();
+  gemm.max_blocks = max_blocks();
+  gemm.num_pairs = pairs();
+  gemm.row_divisor = s.top_k;
+  gemm.n = 2 * s.expert_intermediate;
+  gemm.k = s.hidden;
+  LaunchContext ctx = on_main(context);
+  gemm.routing_is_settled = ctx.pdl;  // the quantisation between has waited for the lists
+  CGLINT_RETURN_IF_ERROR(moe::launch_moe_gemm(ctx, kExpertType, w13_tiles_, gemm));
+
+  CGLINT_RETURN_IF_ERROR(transient(product_of(pairs(), s.expert_intermediate), r.hidden));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(pairs(), s.expert_intermediate / moe::kScaleBlock) * sizeof(float), r.hidden_scale));
+  moe::SiluMulArgs silu;
+  silu.gate_up = rows_of(r.gate_up, w13_tiles_);
+  silu.pairs = pairs();
+  silu.intermediate = s.expert_intermediate;
+  silu.positions = r.positions.as<std::int32_t>();
+  silu.out_fp8 = r.hidden.as<fp8_e4m3>();
+  silu.out_scale = r.hidden_scale.as<float>();
+  CGLINT_RETURN_IF_ERROR(moe::launch_silu_mul(on_main(context), silu));
+
+  CGLINT_RETURN_IF_ERROR(transient(output_bytes(w2_tiles_, s.hidden), r.y));
+  gemm.x = r.hidden.address();
+  gemm.x_scale = r.hidden_scale.as<float>();
+  gemm.w = w.w2.address();
+  gemm.w_scale = w.w2_scale.as<float>();
+  gemm.out = r.y.address();
+  gemm.out_fp32 = w2_tiles_.split_k > 1;
+  gemm.row_divisor = 1;
+  gemm.n = s.hidden;
+  gemm.k = s.expert_intermediate;
+  ctx = on_main(context);
+  gemm.routing_is_settled = ctx.pdl;
+  return moe::launch_moe_gemm(ctx, kExpertType, w2_tiles_, gemm);
+}
+
+cudaError_t Decoder::finalize(const LaunchContext& ctx, const Routed& r, const Tensor* shared, Tensor& out) {
+  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.hidden) * kBf16, out));
+  moe::FinalizeArgs finalize;
+  if (w2_tiles_.split_k > 1) {
+    finalize.y.partials = r.y.as<float>();
+  } else {
+    finalize.y.rows = r.y.as<bf16>();
+  }
+  finalize.y.splits = w2_tiles_.split_k;
+  finalize.weights = r.weights.as<float>();
+  finalize.positions = r.positions.as<std::int32_t>();
+  finalize.shared = shared == nullptr ? nullptr : shared->as<bf16>();
+  finalize.tokens = batch_;
+  finalize.top_k = shape_.top_k;
+  finalize.hidden = shape_.hidden;
+  finalize.out = out.as<bf16>();
+  return moe::launch_finalize(ctx, finalize);
+}
+
+cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor& out) {
+  const Range range("moe");
+  const bool two_streams =
+      schedule_.experts != ExpertOrder::sequential && (context.capturing || !schedule_.expert_overlap_in_capture_only);
+  const bool release = schedule_.releases_input && (schedule_.releases_while_capturing || !context.capturing);
+  const int side = schedule_.expert_side;
+  Shared shared;
+  Routed r;
+  const auto main = [&] { return on_main(context); };
+  const auto beside = [&] { return on_side(context, side); };
+  const auto side_branch = [&](const void* input) {
+    const cudaError_t status = shared_start(beside, layer, input, 1, shared);
+    return status != cudaSuccess ? status : shared_finish(beside(), layer, 1, shared);
+  };
+  if (!two_streams) {
+    CGLINT_RETURN_IF_ERROR(shared_start(main, layer, x.address(), 0, shared));
+    CGLINT_RETURN_IF_ERROR(shared_finish(main(), layer, 0, shared));
+    CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
+    return finalize(main(), r, &shared.out, out);
+  }
+  switch (schedule_.experts) {
+    case ExpertOrder::sequential:
+      return cudaErrorInvalidValue;  // not here
+    case ExpertOrder::side_first:
+      CGLINT_RETURN_IF_ERROR(side_waits(context, side));
+      CGLINT_RETURN_IF_ERROR(side_branch(x.address()));
+      CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
+      break;
+    case ExpertOrder::main_first:
+    case ExpertOrder::join_before_residual:
+      CGLINT_RETURN_IF_ERROR(side_waits(context, side));
+      if (schedule_.keeps_reference) shared.input = x.share();
+      CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
+      // Where the routed branch has released it and nobody kept a reference, the input has no address any more.
+      CGLINT_RETURN_IF_ERROR(side_branch(schedule_.keeps_reference ? shared.input.address() : x.address()));
+      break;
+    case ExpertOrder::late_wait:
+      CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
+      CGLINT_RETURN_IF_ERROR(side_waits(context, side));
+      CGLINT_RETURN_IF_ERROR(side_branch(x.address()));
+      break;
+    case ExpertOrder::event_side_first:
+    case ExpertOrder::event_side_last_after_main: {
+      const cudaEvent_t ready = context.next_event(context);
+      if (ready == nullptr) return cudaErrorMemoryAllocation;
+      const cudaStream_t stream = context.side[static_cast<std::size_t>(side)];
+      CGLINT_RETURN_IF_ERROR(cudaEventRecord(ready, context.main));
+      side_chained_[static_cast<std::size_t>(side)] = false;
+      CGLINT_RETURN_IF_ERROR(cudaStreamWaitEvent(stream, ready, 0));
+      CGLINT_RETURN_IF_ERROR(shared_start(beside, layer, x.address(), 1, shared));
+      if (schedule_.experts == ExpertOrder::event_side_first) CGLINT_RETURN_IF_ERROR(shared_finish(beside(), layer, 1, shared));
+      CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
+      if (schedule_.experts != ExpertOrder::event_side_first) CGLINT_RETURN_IF_ERROR(shared_finish(beside(), layer, 1, shared));
+      break;
+    }
+  }
+  if (schedule_.experts != ExpertOrder::join_before_residual) {
+    CGLINT_RETURN_IF_ERROR(main_waits(context, side));
+    return finalize(main(), r, &shared.out, out);
+  }
+  CGLINT_RETURN_IF_ERROR(finalize(main(), r, nullptr, out));
+  CGLINT_RETURN_IF_ERROR(main_waits(context, side));
+  // Launched as the engine always launches it, but no programmatic edge can lead here from two streams.
+  main_chained_ = true;
+  return kernels::residual_add(main(), out.as<bf16>(), shared.out.as<bf16>(), out.as<bf16>(), static_cast<std::int64_t>(batch_) * shape_.hidden);
+}
+
+cudaError_t Decoder::record(StepContext& context) {
+  const int needed = 1 + std::max(schedule_.attention == AttentionOrder::one_stream ? -1 : schedule_.attention_side,
+                                  schedule_.experts == ExpertOrder::sequential ? -1 : schedule_.expert_side);
+  if (arena_ == nullptr || static_cast<int>(context.side.size()) < needed) return cudaErrorInvalidValue;
+  side_chained_.assign(context.side.size(), false);
+  held_.clear();
+  main_chained_ = false;
+  CGLINT_RETURN_IF_ERROR(embed_tokens(on_main(context), token_ids_.as<std::int32_t>(), embedding_.as<bf16>(), residual_.as<bf16>(), batch_, shape_.hidden));
+  Tensor branch;
+  for (int layer = 0; layer < layers_; ++layer) {
+    const Range range("layer", layer);
+    const AttentionWeights& w = attention_weights_[static_cast<std::size_t>(set_of(layer))];
+    Tensor x, attended, h;
+    CGLINT_RETURN_IF_ERROR(norm(context, layer == 0 ? nullptr : &branch, w.input_norm, x));
+    branch.release();
+    CGLINT_RETURN_IF_ERROR(attention(context, layer, x, attended));
+    x.release();
+    CGLINT_RETURN_IF_ERROR(norm(context, &attended, w.post_norm, h));
+    attended.release();
+    CGLINT_RETURN_IF_ERROR(is_dense(layer) ? dense_mlp(context, layer, h, branch) : experts(context, layer, h, branch));
+  }
+  CGLINT_RETURN_IF_ERROR(norm(context, &branch, final_norm_, output_));
+  if (schedule_.attention == AttentionOrder::join_missing) CGLINT_RETURN_IF_ERROR(main_waits(context, schedule_.attention_side));
+  held_.clear();
+  return cudaSuccess;
+}
+
+cudaError_t Decoder::output(std::vector<std::uint8_t>& bytes) {
+  CGLINT_RETURN_IF_ERROR(cudaDeviceSynchronize());
+  bytes.resize(output_.size_bytes());
+  return cudaMemcpy(bytes.data(), output_.address(), bytes.size(), cudaMemcpyDeviceToHost);
+}
+
+// ---- check
+
+CheckResult Decoder::check() {
+  CheckResult result;
+  // Rounding to bf16 at every step, and to fp8 of values that rounding moved across a step; it adds up over layers.
+  result.tolerance = 0.08 + 0.02 * layers_;
+  constexpr double kChoiceTolerance = 0.02;
+  std::vector<std::uint8_t> bytes;
+  if (output(bytes) != cudaSuccess) {
+    result.detail = "the output could not be read";
+    return result;
+  }
+  ReferenceStep step;
+  step.shape = shape_;
+  step.batch = batch_;
+  step.context = options_.context;
+  step.page_size = kPageSize;
+  step.max_pages = pages();
+  step.epsilon = kEpsilon;
+  step.block_table = block_table_.as<std::int32_t>();
+  step.embedding = embedding_.as<bf16>();
+  step.token_ids = token_ids_.as<std::int32_t>();
+  step.final_norm = final_norm_.as<bf16>();
+  step.choices.resize(product_of(layers_, pairs()));
+  if (cudaMemcpy(step.choices.data(), choices_.address(), choices_.size_bytes(), cudaMemcpyDeviceToHost) != cudaSuccess) {
+    result.detail = "the experts chosen could not be read";
+    return result;
+  }
+  for (int i = 0; i < layers_; ++i) {
+    const AttentionWeights& a = attention_weights_[static_cast<std::size_t>(set_of(i))];
+    ReferenceLayer layer;
+    layer.input_norm = a.input_norm.as<bf16>();
+    layer.qkv_a = a.qkv_a.as<bf16>();
+    layer.q_norm = a.q_norm.as<bf16>();
+    layer.kv_norm = a.kv_norm.as<bf16>();
+    layer.q_b = a.q_b.as<bf16>();
+    layer.w_uk_t = a.w_uk_t.as<bf16>();
+    layer.w_uv = a.w_uv.as<bf16>();
+    layer.o = a.o.as<bf16>();
+    layer.post_norm = a.post_norm.as<bf16>();
+    layer.cache = caches_[static_cast<std::size_t>(i)].as<bf16>();
+    if (is_dense(i)) {
+      const DenseWeights& d = dense_weights_[static_cast<std::size_t>(i) % dense_weights_.size()];
+      layer.gate_up = d.gate_up.as<bf16>();
+      layer.down = d.down.as<bf16>();
+    } else {
+      const ExpertWeights& e = expert_weights_[static_cast<std::size_t>(i) % expert_weights_.size()];
+      layer.router = e.router.as<bf16>();
+      layer.bias = e.bias.as<float>();
+      layer.w13 = e.w13.as<fp8_e4m3>();
+      layer.w13_scale = e.w13_scale.as<float>();
+      layer.w2 = e.w2.as<fp8_e4m3>();
+      layer.w2_scale = e.w2_scale.as<float>();
+      layer.shared_gate_up = e.shared_gate_up.as<bf16>();
+      layer.shared_down = e.shared_down.as<bf16>();
+    }
+    step.layers.push_back(layer);
+  }
+  const ReferenceResult reference = reference_step(step);
+  if (std::isinf(reference.choice_error)) {
+    result.error = reference.choice_error;
+    result.detail = "the experts chosen are no valid choice";
+    return result;
+  }
+  if (reference.output.empty()) {
+    result.detail = std::string("the reference could not be computed: ") + cudaGetErrorString(reference.status);
+    return result;
+  }
+  const bf16* const values = reinterpret_cast<const bf16*>(bytes.data());
+  result.error = kernels::max_scaled_error(kernels::to_float(std::vector<bf16>(values, values + bytes.size() / kBf16)), reference.output);
+  result.ok = result.error <= result.tolerance && reference.choice_error <= kChoiceTolerance;
+  result.detail = "hidden state after " + std::to_string(layers_) + " layers; worst expert chosen " + std::to_string(reference.choice_error) + " below the best score left out";
+  return result;
+}
+
+}  // namespace
+
+std::size_t decoder_memory_bytes(const StackOptions& options, int side_streams) {
+  if (!is_known(options)) return 0;
+  Schedule schedule;
+  // The most that any schedule takes.
+  if (side_streams > 0) schedule.attention = AttentionOrder::join_missing;
+  Decoder decoder(options, *find_decoder_shape(options.preset), schedule);
+  Memory memory(nullptr);
+  decoder.lay_out(memory);
+  // Allocations are rounded up by the driver, kernels and library have their own.
+  constexpr std::size_t kElse = std::size_t{512} << 20;
+  return memory.total() + kElse;
+}
+
+std::unique_ptr<Model> make_decoder(const StackOptions& options, const Schedule& schedule) {
+  const DecoderShape* const shape = find_decoder_shape(options.preset);
+  return shape == nullptr ? nullptr : std::make_unique<Decoder>(options, *shape, schedule);
+}
+
+}  // namespace cglint::models

@@ -1,0 +1,72 @@
+// A stack of MoE/MLA decoder layers that records one decode step in the order of streams, events and launches that
+// a schedule describes. The models deepseek_moe, mla_two_stream and k2_full are this stack under their variants'
+// schedules.
+//
+// A layer: RMSNorm (+ residual), fused q/kv down-projection, norms of both, query up-projection, RoPE, absorption of
+// W_UK into the query, paged cache write, split-KV attention, W_UV, output projection, RMSNorm (+ residual); then in
+// the first layers a gated MLP, else router, top-k, alignment, fp8 quantisation, W13, SiLU-mul, W2 and weighted sum
+// beside one shared expert. One shard of a tensor-parallel group; its all-reduces are left out.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "layers/shape.h"
+#include "stack/model.h"
+
+namespace cglint::models {
+
+// How attention's two branches are recorded: the cache write (KV tail) and the absorption of W_UK (query path).
+enum class AttentionOrder {
+  one_stream,
+  side_first,    // the cache write goes to a side stream and is enqueued first; joined before attention
+  main_first,    // the same, the absorption enqueued first
+  join_late,     // main first, but the main stream waits after attention: attention may read the row too early
+  join_missing,  // main first, and the main stream waits at the step's end alone
+};
+
+// How the shared expert is recorded beside the routed ones.
+enum class ExpertOrder {
+  sequential,  // one stream, the shared expert first
+  // The side stream waits for the main one where the input is ready. Side branch enqueued first or last.
+  side_first,
+  main_first,
+  // The side stream waits for the main one after the routed branch was enqueued.
+  late_wait,
+  // An event marks where the input is ready; the side stream waits for it.
+  event_side_first,
+  event_side_last_after_main,  // the side branch starts first, its last kernel is enqueued after the routed branch
+  // As main_first, but the shared expert is added by a kernel of its own after the routed branch's weighted sum.
+  join_before_residual,
+};
+
+struct Schedule {
+  AttentionOrder attention = AttentionOrder::one_stream;
+  ExpertOrder experts = ExpertOrder::sequential;
+  // The routed branch drops its input once it has its quantised copy.
+  bool releases_input = false;
+  bool releases_while_capturing = true;
+  // The shared branch takes a reference to its input before the routed branch is called.
+  bool keeps_reference = false;
+  // Two streams for the experts while capturing alone, one otherwise (as sglang does).
+  bool expert_overlap_in_capture_only = false;
+  int attention_side = 0;  // indices into StepContext::side
+  int expert_side = 0;
+};
+
+// Device memory that the stack takes, bytes. 0 where it does not know a preset or option: batch 1 to 64, context 1
+// to 131,071, at most 61 layers, no moe_config_dir.
+std::size_t decoder_memory_bytes(const StackOptions& options, int side_streams);
+
+std::unique_ptr<Model> make_decoder(const StackOptions& options, const Schedule& schedule);
+
+// `schedules` belongs to `variants`, one each. The schedule of options.variant (empty: the first), or null.
+template <typename Variants, typename Schedules>
+const Schedule* find_schedule(const Variants& variants, const Schedules& schedules, std::string_view name) {
+  static_assert(std::tuple_size_v<Variants> == std::tuple_size_v<Schedules>);
+  for (std::size_t i = 0; i < variants.size(); ++i)
+    if (name.empty() || variants[i].name == name) return &schedules[i];
+  return nullptr;
+}
+
+}  // namespace cglint::models
