@@ -1,9 +1,10 @@
-// The shared expert beside the routed ones: every order in which engines have recorded the two, and what each does
-// to the captured graph. See README.md.
+// The shared expert beside the routed ones: every order in which engines have recorded the two, and what each
+// does to the captured graph. See README.md.
+#include "stack/model.h"
+
 #include <array>
 
 #include "layers/decoder.h"
-#include "stack/model.h"
 
 namespace cglint::models {
 const ModelInfo& deepseek_moe_model();
@@ -13,18 +14,32 @@ namespace {
 constexpr std::string_view kBase = "sequential";
 constexpr std::array kVariants = {
     VariantInfo{kBase, "one stream, the shared expert first"},
-    VariantInfo{"side_first", "the shared expert on a side stream, enqueued before the routed branch", false, kBase},
-    VariantInfo{"main_first", "the same, enqueued after the routed branch; both wait for the same point", false, kBase},
-    VariantInfo{"main_first_released",
-                "main_first; the routed branch releases the input before the shared branch asks for its address", true},
-    VariantInfo{"main_first_reference", "the same, but the shared branch took a reference first", false, kBase},
-    VariantInfo{"release_disabled", "main_first; the routed branch releases the input only outside capture", false, kBase},
-    VariantInfo{"late_wait", "the side stream waits once the routed branch is enqueued: nothing is left to overlap", false, kBase},
-    VariantInfo{"event_early_published", "an event marks the input ready; the shared branch is enqueued at once", false, kBase},
-    VariantInfo{"event_early_fixed", "the same event, but the shared branch's last kernel is enqueued after the routed branch", false, kBase},
-    VariantInfo{"legacy_wait_stream", "wait_stream before the router, the shared branch after the routed one, joined at once", false, kBase},
+    VariantInfo{"side_first", "the shared expert on a side stream, enqueued before the routed branch", false,
+                kBase},
+    VariantInfo{"main_first", "the same, enqueued after the routed branch; both wait for the same point",
+                false, kBase},
+    VariantInfo{
+        "main_first_released",
+        "main_first; the routed branch releases the input before the shared branch asks for its address",
+        true},
+    VariantInfo{"main_first_reference", "the same, but the shared branch took a reference first", false,
+                kBase},
+    VariantInfo{"release_disabled", "main_first; the routed branch releases the input only outside capture",
+                false, kBase},
+    VariantInfo{"late_wait",
+                "the side stream waits once the routed branch is enqueued: nothing is left to overlap", false,
+                kBase},
+    VariantInfo{"event_early_published",
+                "an event marks the input ready; the shared branch is enqueued at once", false, kBase},
+    VariantInfo{"event_early_fixed",
+                "the same event, but the shared branch's last kernel is enqueued after the routed branch",
+                false, kBase},
+    VariantInfo{"legacy_wait_stream",
+                "wait_stream before the router, the shared branch after the routed one, joined at once",
+                false, kBase},
     VariantInfo{"join_before_residual",
-                "main_first, but the routed sum is finished before the join and a residual add follows it: two roundings"},
+                "main_first, but the routed sum is finished before the join and a residual add follows it: "
+                "two roundings"},
 };
 
 constexpr Schedule experts(ExpertOrder order) {
@@ -57,7 +72,8 @@ constexpr std::array kSchedules = {
 };
 
 std::size_t memory_bytes(const StackOptions& options) {
-  return find_schedule(kVariants, kSchedules, options.variant) == nullptr ? 0 : decoder_memory_bytes(options, 0);
+  return find_schedule(kVariants, kSchedules, options.variant) == nullptr ? 0
+                                                                          : decoder_memory_bytes(options, 0);
 }
 
 std::unique_ptr<Model> make(const StackOptions& options) {
@@ -67,8 +83,13 @@ std::unique_ptr<Model> make(const StackOptions& options) {
 
 const ModelInfo& info() {
   static const ModelInfo info = {
-      "deepseek_moe", "decode step of an MoE/MLA decoder: the order of the shared and the routed experts", decoder_presets(),
-      kVariants,      1,  memory_bytes, make,
+      "deepseek_moe",
+      "decode step of an MoE/MLA decoder: the order of the shared and the routed experts",
+      decoder_presets(),
+      kVariants,
+      1,
+      memory_bytes,
+      make,
   };
   return info;
 }

@@ -1,9 +1,10 @@
-// Both overlaps of a Kimi K2 layer at once, each on a side stream of its own: the cache write beside the query path,
-// the shared expert beside the routed ones. See README.md.
+// Both overlaps of a Kimi K2 layer at once, each on a side stream of its own: the cache write beside the
+// query path, the shared expert beside the routed ones. See README.md.
+#include "stack/model.h"
+
 #include <array>
 
 #include "layers/decoder.h"
-#include "stack/model.h"
 
 namespace cglint::models {
 const ModelInfo& k2_full_model();
@@ -37,7 +38,8 @@ std::span<const PresetInfo> presets() {
 }
 
 bool is_known(const StackOptions& options) {
-  return find_schedule(kVariants, kSchedules, options.variant) != nullptr && (options.preset.empty() || options.preset == presets()[0].name);
+  return find_schedule(kVariants, kSchedules, options.variant) != nullptr &&
+         (options.preset.empty() || options.preset == presets()[0].name);
 }
 
 std::size_t memory_bytes(const StackOptions& options) {
@@ -45,12 +47,16 @@ std::size_t memory_bytes(const StackOptions& options) {
 }
 
 std::unique_ptr<Model> make(const StackOptions& options) {
-  return is_known(options) ? make_decoder(options, *find_schedule(kVariants, kSchedules, options.variant)) : nullptr;
+  return is_known(options) ? make_decoder(options, *find_schedule(kVariants, kSchedules, options.variant))
+                           : nullptr;
 }
 
 const ModelInfo& info() {
   static const ModelInfo info = {
-      "k2_full", "decode step of Kimi K2 with both overlaps, each branch enqueued first or last", presets(), kVariants, 2, memory_bytes, make,
+      "k2_full", "decode step of Kimi K2 with both overlaps, each branch enqueued first or last",
+      presets(), kVariants,
+      2,         memory_bytes,
+      make,
   };
   return info;
 }

@@ -34,8 +34,8 @@ using kernels::LaunchContext;
 using kernels::SkinnyGemm;
 namespace moe = kernels::moe;
 
-// Layers take turns with this many weight sets. Between two uses of a set lie two other layers, which read at least
-// 112 MB each (k2-tp8, one token: 52 attention, 5 router, 11 shared expert, 44 chosen experts).
+// Layers take turns with this many weight sets. Between two uses of a set lie two other layers, which read at
+// least 112 MB each (k2-tp8, one token: 52 attention, 5 router, 11 shared expert, 44 chosen experts).
 constexpr int kWeightSets = 3;
 constexpr int kPageSize = 64;
 constexpr int kVocabulary = 1024;  // rows of the embedding table that are kept
@@ -57,7 +57,8 @@ class Memory {
   explicit Memory(Arena* arena) : arena_(arena) {}
   void persistent(std::size_t bytes, Tensor& out) {
     total_ += (bytes + kGrain - 1) / kGrain * kGrain;
-    if (arena_ != nullptr && status_ == cudaSuccess) status_ = arena_->persistent(std::max<std::size_t>(bytes, 16), out);
+    if (arena_ != nullptr && status_ == cudaSuccess)
+      status_ = arena_->persistent(std::max<std::size_t>(bytes, 16), out);
   }
   void pool(std::size_t bytes, int number) {
     total_ += (bytes + kGrain - 1) / kGrain * kGrain;
@@ -83,8 +84,8 @@ struct ExpertWeights {
   Tensor router, bias, w13, w13_scale, w2, w2_scale, shared_gate_up, shared_down;
 };
 
-// A dense product of the step, x [batch, k] by weight [n, k]. Each has its own workspace, which its launches leave
-// ready for the next.
+// A dense product of the step, x [batch, k] by weight [n, k]. Each has its own workspace, which its launches
+// leave ready for the next.
 struct Projection {
   int n = 0;
   int k = 0;
@@ -95,8 +96,8 @@ struct Projection {
 bool is_known(const StackOptions& options) {
   const DecoderShape* const shape = find_decoder_shape(options.preset);
   return shape != nullptr && options.layers >= 0 && options.layers <= shape->layers && options.batch >= 1 &&
-         options.batch <= kernels::kSkinnyMaxTokens && options.context >= 1 && options.context <= kMaxContext &&
-         options.moe_config_dir.empty();
+         options.batch <= kernels::kSkinnyMaxTokens && options.context >= 1 &&
+         options.context <= kMaxContext && options.moe_config_dir.empty();
 }
 
 class Decoder final : public Model {
@@ -124,7 +125,8 @@ class Decoder final : public Model {
     Tensor gate_up, hidden, out;
   };
   struct Routed {
-    Tensor logits, weights, sorted_ids, expert_ids, num_padded, positions, x, x_scale, gate_up, hidden, hidden_scale, y;
+    Tensor logits, weights, sorted_ids, expert_ids, num_padded, positions, x, x_scale, gate_up, hidden,
+        hidden_scale, y;
   };
 
   [[nodiscard]] int pages() const { return (options_.context + 1 + kPageSize - 1) / kPageSize; }
@@ -134,19 +136,22 @@ class Decoder final : public Model {
   [[nodiscard]] int set_of(int layer) const { return layer % kWeightSets; }
   [[nodiscard]] int dense_layers() const { return std::min(layers_, shape_.dense_layers); }
   [[nodiscard]] int expert_layers() const { return layers_ - dense_layers(); }
-  [[nodiscard]] int max_blocks() const { return moe::max_blocks(pairs(), shape_.experts, w13_tiles_.block_m); }
+  [[nodiscard]] int max_blocks() const {
+    return moe::max_blocks(pairs(), shape_.experts, w13_tiles_.block_m);
+  }
   [[nodiscard]] kernels::MlaDecode attention_call() const;
 
   void choose_tiles();
-  [[nodiscard]] SkinnyGemm gemm_of(const Projection& projection, const void* x, const Tensor& weight, void* out) const;
+  [[nodiscard]] SkinnyGemm gemm_of(const Projection& projection, const void* x, const Tensor& weight,
+                                   void* out) const;
   cudaError_t fill();
   cudaError_t make_dense_plans();
 
-  // The next launch on the main stream: programmatic unless it is the step's first or the stream has just waited.
-  LaunchContext on_main(StepContext& context) {
-    return {context.main, std::exchange(main_chained_, true) && pdl_};
-  }
-  LaunchContext on_side(StepContext& context, int side) {
+  [[nodiscard]] LaunchContext on_main(const StepContext& context) const { return {context.main, pdl_}; }
+  // Plain for the first launch after a fork: library products and cache writes, which begin side branches in
+  // engines, know no programmatic launch. (Where both branches of a fork start programmatically the driver
+  // hands its streams on in another order.)
+  LaunchContext on_side(const StepContext& context, int side) {
     const auto at = static_cast<std::size_t>(side);
     const bool chained = side_chained_[at];
     side_chained_[at] = true;
@@ -154,8 +159,11 @@ class Decoder final : public Model {
   }
   cudaError_t side_waits(StepContext& context, int side);
   cudaError_t main_waits(StepContext& context, int side);
-  cudaError_t transient(std::size_t bytes, Tensor& out, int pool = 0) { return arena_->transient(bytes, out, pool); }
-  cudaError_t project(const LaunchContext& ctx, Projection& projection, const void* x, const Tensor& weight, void* out);
+  cudaError_t transient(std::size_t bytes, Tensor& out, int pool = 0) {
+    return arena_->transient(bytes, out, pool);
+  }
+  cudaError_t project(const LaunchContext& ctx, Projection& projection, const void* x, const Tensor& weight,
+                      void* out);
 
   cudaError_t norm(StepContext& context, const Tensor* addend, const Tensor& weight, Tensor& out);
   cudaError_t attention(StepContext& context, int layer, const Tensor& x, Tensor& out);
@@ -189,12 +197,12 @@ class Decoder final : public Model {
   Tensor attention_workspace_, dense_workspace_;
   Projection qkv_a_, q_b_, o_, dense_gate_up_, dense_down_, shared_gate_up_, shared_down_;
   moe::TileConfig w13_tiles_, w2_tiles_, router_tiles_;
-  // cuBLASLt plans of the dense layers' products; empty where the library cannot be loaded, then our own kernel.
+  // cuBLASLt plans of the dense layers' products; empty where the library cannot be loaded, then our own
+  // kernel.
   std::unique_ptr<DenseGemm> dense_gate_up_plan_, dense_down_plan_;
 
-  bool main_chained_ = false;
-  std::vector<bool> side_chained_;
-  std::vector<Tensor> held_;  // until the step's end: what a branch that is never joined still reads
+  std::vector<bool> side_chained_;  // the side stream's next launch follows its last one, not a fork
+  std::vector<Tensor> held_;        // until the step's end: what a branch that is never joined still reads
 };
 
 // ---- memory
@@ -257,15 +265,20 @@ void Decoder::lay_out(Memory& memory) {
     memory.persistent(product_of(s.experts, s.hidden) * kBf16, w.router);
     memory.persistent(product_of(s.experts) * sizeof(float), w.bias);
     memory.persistent(product_of(s.experts, 2 * s.expert_intermediate, s.hidden), w.w13);
-    memory.persistent(product_of(s.experts, scale_blocks(2 * s.expert_intermediate), scale_blocks(s.hidden)) * sizeof(float), w.w13_scale);
+    memory.persistent(product_of(s.experts, scale_blocks(2 * s.expert_intermediate), scale_blocks(s.hidden)) *
+                          sizeof(float),
+                      w.w13_scale);
     memory.persistent(product_of(s.experts, s.hidden, s.expert_intermediate), w.w2);
-    memory.persistent(product_of(s.experts, scale_blocks(s.hidden), scale_blocks(s.expert_intermediate)) * sizeof(float), w.w2_scale);
+    memory.persistent(
+        product_of(s.experts, scale_blocks(s.hidden), scale_blocks(s.expert_intermediate)) * sizeof(float),
+        w.w2_scale);
     memory.persistent(product_of(2, s.shared_intermediate, s.hidden) * kBf16, w.shared_gate_up);
     memory.persistent(product_of(s.hidden, s.shared_intermediate) * kBf16, w.shared_down);
   }
   memory.persistent(product_of(s.hidden) * kBf16, final_norm_);
   caches_.resize(product_of(layers_));
-  for (Tensor& cache : caches_) memory.persistent(product_of(batch_, pages(), kPageSize, kernels::kCacheRow) * kBf16, cache);
+  for (Tensor& cache : caches_)
+    memory.persistent(product_of(batch_, pages(), kPageSize, kernels::kCacheRow) * kBf16, cache);
   memory.persistent(product_of(batch_, pages()) * sizeof(std::int32_t), block_table_);
   memory.persistent(product_of(batch_) * sizeof(std::int32_t), seq_lens_);
   memory.persistent(product_of(batch_) * sizeof(std::int64_t), positions_);
@@ -280,7 +293,8 @@ void Decoder::lay_out(Memory& memory) {
     p.n = n;
     p.k = k;
     p.split_k = kernels::skinny_split_k(batch_, n, k, 1, sm_count_);
-    if (used) memory.persistent(kernels::skinny_gemm_workspace_bytes(gemm_of(p, nullptr, {}, nullptr)), p.workspace);
+    if (used)
+      memory.persistent(kernels::skinny_gemm_workspace_bytes(gemm_of(p, nullptr, {}, nullptr)), p.workspace);
   };
   projection(qkv_a_, qkv_width(), s.hidden);
   projection(q_b_, s.heads * kQueryHead, s.query_rank);
@@ -292,24 +306,33 @@ void Decoder::lay_out(Memory& memory) {
   memory.persistent(kernels::mla_decode_workspace_bytes(attention_call()), attention_workspace_);
   if (dense_layers() > 0) memory.persistent(DenseGemm::Shape{}.workspace_bytes, dense_workspace_);
 
-  // Transient tensors: no more at once than one layer's, each of attention and of the feed-forward part counted,
-  // with as much again for gaps.
+  // Transient tensors: no more at once than one layer's, each of attention and of the feed-forward part
+  // counted, with as much again for gaps.
   const std::size_t attention_bytes =
-      product_of(batch_, qkv_width() + s.query_rank + kLatent + kRope + s.heads * (kQueryHead + kernels::kCacheRow + kLatent + kHead) + 3 * s.hidden) * kBf16;
+      product_of(batch_, qkv_width() + s.query_rank + kLatent + kRope +
+                             s.heads * (kQueryHead + kernels::kCacheRow + kLatent + kHead) + 3 * s.hidden) *
+      kBf16;
   const std::size_t dense_bytes = product_of(batch_, 3 * s.dense_intermediate + 2 * s.hidden) * kBf16;
   const std::size_t routed_bytes =
-      product_of(kRouterSplits, batch_, s.experts) * sizeof(float) + product_of(max_blocks(), w13_tiles_.block_m + 1) * sizeof(std::int32_t) +
-      product_of(pairs(), 16) + product_of(batch_, s.hidden, 8) + product_of(w13_tiles_.split_k, pairs(), 2 * s.expert_intermediate) * sizeof(float) +
-      product_of(pairs(), s.expert_intermediate, 2) + product_of(w2_tiles_.split_k, pairs(), s.hidden) * sizeof(float);
+      product_of(kRouterSplits, batch_, s.experts) * sizeof(float) +
+      product_of(max_blocks(), w13_tiles_.block_m + 1) * sizeof(std::int32_t) + product_of(pairs(), 16) +
+      product_of(batch_, s.hidden, 8) +
+      product_of(w13_tiles_.split_k, pairs(), 2 * s.expert_intermediate) * sizeof(float) +
+      product_of(pairs(), s.expert_intermediate, 2) +
+      product_of(w2_tiles_.split_k, pairs(), s.hidden) * sizeof(float);
   const std::size_t shared_bytes = product_of(batch_, 3 * s.shared_intermediate + s.hidden) * kBf16;
   const std::size_t held_bytes =
-      schedule_.attention == AttentionOrder::join_missing ? product_of(layers_) * (product_of(batch_, kernels::kCacheRow) * kBf16 + 1024) : 0;
+      schedule_.attention == AttentionOrder::join_missing
+          ? product_of(layers_) * (product_of(batch_, kernels::kCacheRow) * kBf16 + 1024)
+          : 0;
   constexpr std::size_t kSlack = std::size_t{1} << 20;
-  memory.pool(2 * (attention_bytes + std::max(dense_bytes, routed_bytes + shared_bytes)) + held_bytes + kSlack, 0);
+  memory.pool(
+      2 * (attention_bytes + std::max(dense_bytes, routed_bytes + shared_bytes)) + held_bytes + kSlack, 0);
   memory.pool(2 * shared_bytes + kSlack, 1);
 }
 
-SkinnyGemm Decoder::gemm_of(const Projection& projection, const void* x, const Tensor& weight, void* out) const {
+SkinnyGemm Decoder::gemm_of(const Projection& projection, const void* x, const Tensor& weight,
+                            void* out) const {
   SkinnyGemm gemm;
   gemm.x = static_cast<const bf16*>(x);
   gemm.x_token_stride = projection.k;
@@ -325,7 +348,8 @@ SkinnyGemm Decoder::gemm_of(const Projection& projection, const void* x, const T
 
 cudaError_t Decoder::prepare(Arena& arena) {
   if (!is_known(options_)) {
-    failure_ = "batch must be 1 to " + std::to_string(kernels::kSkinnyMaxTokens) + ", context 1 to " + std::to_string(kMaxContext) + ", layers at most " + std::to_string(shape_.layers) +
+    failure_ = "batch must be 1 to " + std::to_string(kernels::kSkinnyMaxTokens) + ", context 1 to " +
+               std::to_string(kMaxContext) + ", layers at most " + std::to_string(shape_.layers) +
                "; a table of tiles (--moe-config) is not read by this model";
     return cudaErrorInvalidValue;
   }
@@ -366,7 +390,8 @@ cudaError_t Decoder::fill() {
     if (status == cudaSuccess) status = next;
   };
   const auto weight = [&](const Tensor& tensor, int k, float gain) {
-    then(kernels::fill_random(tensor.as<bf16>(), tensor.size_bytes() / kBf16, seed++, gain * std::sqrt(3.0F / static_cast<float>(k))));
+    then(kernels::fill_random(tensor.as<bf16>(), tensor.size_bytes() / kBf16, seed++,
+                              gain * std::sqrt(3.0F / static_cast<float>(k))));
   };
   const auto gamma = [&](const Tensor& tensor) {
     then(kernels::fill_random(tensor.as<bf16>(), tensor.size_bytes() / kBf16, seed++, 0.1F, 1.0F));
@@ -375,7 +400,8 @@ cudaError_t Decoder::fill() {
     constexpr float kRange = 4;
     const float middle = std::sqrt(3.0F / static_cast<float>(k)) / kRange;
     then(kernels::fill_random(tensor.as<fp8_e4m3>(), tensor.size_bytes(), seed++, kRange));
-    then(kernels::fill_random(scale.as<float>(), scale.size_bytes() / sizeof(float), seed++, 0.5F * middle, middle));
+    then(kernels::fill_random(scale.as<float>(), scale.size_bytes() / sizeof(float), seed++, 0.5F * middle,
+                              middle));
   };
   for (const AttentionWeights& w : attention_weights_) {
     for (const Tensor* const tensor : {&w.input_norm, &w.q_norm, &w.kv_norm, &w.post_norm}) gamma(*tensor);
@@ -399,8 +425,10 @@ cudaError_t Decoder::fill() {
     weight(w.shared_down, shape_.shared_intermediate, 1);
   }
   gamma(final_norm_);
-  for (const Tensor& cache : caches_) then(kernels::fill_random(cache.as<bf16>(), cache.size_bytes() / kBf16, seed++, std::sqrt(3.0F)));
-  then(kernels::fill_random(embedding_.as<bf16>(), product_of(kVocabulary, shape_.hidden), seed++, std::sqrt(3.0F)));
+  for (const Tensor& cache : caches_)
+    then(kernels::fill_random(cache.as<bf16>(), cache.size_bytes() / kBf16, seed++, std::sqrt(3.0F)));
+  then(kernels::fill_random(embedding_.as<bf16>(), product_of(kVocabulary, shape_.hidden), seed++,
+                            std::sqrt(3.0F)));
   then(kernels::fill_random_int(token_ids_.as<std::int32_t>(), product_of(batch_), seed++, 0, kVocabulary));
 
   // Each sequence's pages are spread over the pool, as a paged cache's are after a while.
@@ -410,30 +438,39 @@ cudaError_t Decoder::fill() {
   for (std::size_t i = table.size(); i > 1; --i) std::swap(table[i - 1], table[random() % i]);
   std::vector<std::int64_t> slots;
   for (int b = 0; b < batch_; ++b)
-    slots.push_back(std::int64_t{table[product_of(b, pages()) + static_cast<std::size_t>(options_.context / kPageSize)]} * kPageSize + options_.context % kPageSize);
+    slots.push_back(
+        std::int64_t{table[product_of(b, pages()) + static_cast<std::size_t>(options_.context / kPageSize)]} *
+            kPageSize +
+        options_.context % kPageSize);
   const auto upload = [&](const Tensor& tensor, const auto& values) {
-    then(cudaMemcpy(tensor.address(), values.data(), values.size() * sizeof(values[0]), cudaMemcpyHostToDevice));
+    then(cudaMemcpy(tensor.address(), values.data(), values.size() * sizeof(values[0]),
+                    cudaMemcpyHostToDevice));
   };
   upload(block_table_, table);
   upload(slots_, slots);
   upload(seq_lens_, std::vector<std::int32_t>(product_of(batch_), options_.context + 1));
   upload(positions_, std::vector<std::int64_t>(product_of(batch_), options_.context));
   upload(rope_table_, kernels::make_rope_table(options_.context + 1, shape_.rope_base));
-  for (const Projection* const p : {&qkv_a_, &q_b_, &o_, &dense_gate_up_, &dense_down_, &shared_gate_up_, &shared_down_})
-    if (p->workspace.address() != nullptr) then(cudaMemset(p->workspace.address(), 0, p->workspace.size_bytes()));
+  for (const Projection* const p :
+       {&qkv_a_, &q_b_, &o_, &dense_gate_up_, &dense_down_, &shared_gate_up_, &shared_down_})
+    if (p->workspace.address() != nullptr)
+      then(cudaMemset(p->workspace.address(), 0, p->workspace.size_bytes()));
   then(cudaMemset(choices_.address(), 0xFF, choices_.size_bytes()));
   then(cudaMemset(output_.address(), 0xFF, output_.size_bytes()));
   CGLINT_RETURN_IF_ERROR(status);
   return reset();
 }
 
-// The row that the step writes becomes NaN in every cache, so that an attention that reads it too early shows.
+// The row that the step writes becomes NaN in every cache, so that an attention that reads it too early
+// shows.
 cudaError_t Decoder::reset() {
   std::vector<std::int64_t> slots(product_of(batch_));
-  CGLINT_RETURN_IF_ERROR(cudaMemcpy(slots.data(), slots_.address(), slots.size() * sizeof(slots[0]), cudaMemcpyDeviceToHost));
+  CGLINT_RETURN_IF_ERROR(
+      cudaMemcpy(slots.data(), slots_.address(), slots.size() * sizeof(slots[0]), cudaMemcpyDeviceToHost));
   for (const Tensor& cache : caches_) {
     for (const std::int64_t slot : slots)
-      CGLINT_RETURN_IF_ERROR(cudaMemsetAsync(cache.as<bf16>() + slot * kernels::kCacheRow, 0xFF, kernels::kCacheRow * kBf16));
+      CGLINT_RETURN_IF_ERROR(
+          cudaMemsetAsync(cache.as<bf16>() + slot * kernels::kCacheRow, 0xFF, kernels::kCacheRow * kBf16));
   }
   return cudaDeviceSynchronize();
 }
@@ -446,26 +483,33 @@ cudaError_t Decoder::side_waits(StepContext& context, int side) {
 }
 
 cudaError_t Decoder::main_waits(StepContext& context, int side) {
-  main_chained_ = false;
   return wait_stream(context, context.main, context.side[static_cast<std::size_t>(side)]);
 }
 
-cudaError_t Decoder::project(const LaunchContext& ctx, Projection& projection, const void* x, const Tensor& weight, void* out) {
-  return kernels::skinny_gemm(ctx, gemm_of(projection, x, weight, out), projection.split_k > 1 ? projection.workspace.address() : nullptr);
+cudaError_t Decoder::project(const LaunchContext& ctx, Projection& projection, const void* x,
+                             const Tensor& weight, void* out) {
+  return kernels::skinny_gemm(ctx, gemm_of(projection, x, weight, out),
+                              projection.split_k > 1 ? projection.workspace.address() : nullptr);
 }
 
 // out = norm(residual), or of residual + addend, which becomes the residual.
 cudaError_t Decoder::norm(StepContext& context, const Tensor* addend, const Tensor& weight, Tensor& out) {
-  if (out.address() == nullptr) CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.hidden) * kBf16, out));
+  if (out.address() == nullptr)
+    CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.hidden) * kBf16, out));
   const LaunchContext ctx = on_main(context);
   if (addend == nullptr)
-    return kernels::rms_norm(ctx, residual_.as<bf16>(), shape_.hidden, weight.as<bf16>(), out.as<bf16>(), shape_.hidden, batch_, shape_.hidden, kEpsilon);
-  return kernels::add_rms_norm(ctx, addend->as<bf16>(), shape_.hidden, residual_.as<bf16>(), weight.as<bf16>(), out.as<bf16>(), shape_.hidden, batch_, shape_.hidden, kEpsilon);
+    return kernels::rms_norm(ctx, residual_.as<bf16>(), shape_.hidden, weight.as<bf16>(), out.as<bf16>(),
+                             shape_.hidden, batch_, shape_.hidden, kEpsilon);
+  return kernels::add_rms_norm(ctx, addend->as<bf16>(), shape_.hidden, residual_.as<bf16>(),
+                               weight.as<bf16>(), out.as<bf16>(), shape_.hidden, batch_, shape_.hidden,
+                               kEpsilon);
 }
 
-cudaError_t Decoder::write_cache(const LaunchContext& ctx, int layer, const Tensor& latent, const Tensor& rope) {
+cudaError_t Decoder::write_cache(const LaunchContext& ctx, int layer, const Tensor& latent,
+                                 const Tensor& rope) {
   const Range range("kv_tail");
-  return kernels::concat_and_cache_mla(ctx, latent.as<bf16>(), kLatent, rope.as<bf16>(), kRope, slots_.as<std::int64_t>(),
+  return kernels::concat_and_cache_mla(ctx, latent.as<bf16>(), kLatent, rope.as<bf16>(), kRope,
+                                       slots_.as<std::int64_t>(),
                                        caches_[static_cast<std::size_t>(layer)].as<bf16>(), batch_);
 }
 
@@ -474,27 +518,38 @@ cudaError_t Decoder::attention(StepContext& context, int layer, const Tensor& x,
   const AttentionWeights& w = attention_weights_[static_cast<std::size_t>(set_of(layer))];
   const int heads = shape_.heads;
   const int side = schedule_.attention_side;
+  // Outside capture a race would show more often than not, and the outputs to compare with would be wrong.
+  const bool racy =
+      schedule_.attention == AttentionOrder::join_late || schedule_.attention == AttentionOrder::join_missing;
+  const bool two_streams = schedule_.attention != AttentionOrder::one_stream && (context.capturing || !racy);
   Tensor qkv, q_a, latent, rope, q, query, attended, values;
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, qkv_width()) * kBf16, qkv));
   CGLINT_RETURN_IF_ERROR(project(on_main(context), qkv_a_, x.address(), w.qkv_a, qkv.address()));
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.query_rank) * kBf16, q_a));
-  CGLINT_RETURN_IF_ERROR(kernels::rms_norm(on_main(context), qkv.as<bf16>(), qkv_width(), w.q_norm.as<bf16>(), q_a.as<bf16>(), shape_.query_rank, batch_, shape_.query_rank, kEpsilon));
+  CGLINT_RETURN_IF_ERROR(kernels::rms_norm(on_main(context), qkv.as<bf16>(), qkv_width(), w.q_norm.as<bf16>(),
+                                           q_a.as<bf16>(), shape_.query_rank, batch_, shape_.query_rank,
+                                           kEpsilon));
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, kLatent) * kBf16, latent));
-  CGLINT_RETURN_IF_ERROR(kernels::rms_norm(on_main(context), qkv.as<bf16>() + shape_.query_rank, qkv_width(), w.kv_norm.as<bf16>(), latent.as<bf16>(), kLatent, batch_, kLatent, kEpsilon));
+  CGLINT_RETURN_IF_ERROR(kernels::rms_norm(on_main(context), qkv.as<bf16>() + shape_.query_rank, qkv_width(),
+                                           w.kv_norm.as<bf16>(), latent.as<bf16>(), kLatent, batch_, kLatent,
+                                           kEpsilon));
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, heads, kQueryHead) * kBf16, q));
   CGLINT_RETURN_IF_ERROR(project(on_main(context), q_b_, q_a.address(), w.q_b, q.address()));
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, heads, kernels::kCacheRow) * kBf16, query));
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, kRope) * kBf16, rope));
-  CGLINT_RETURN_IF_ERROR(kernels::rope_interleaved(on_main(context), positions_.as<std::int64_t>(), rope_table_.as<float>(), q.as<bf16>() + kHead, heads * kQueryHead, kQueryHead,
-                                             query.as<bf16>() + kLatent, heads * kernels::kCacheRow, kernels::kCacheRow, qkv.as<bf16>() + shape_.query_rank + kLatent, qkv_width(),
-                                             rope.as<bf16>(), kRope, batch_, heads));
+  CGLINT_RETURN_IF_ERROR(kernels::rope_interleaved(
+      on_main(context), positions_.as<std::int64_t>(), rope_table_.as<float>(), q.as<bf16>() + kHead,
+      heads * kQueryHead, kQueryHead, query.as<bf16>() + kLatent, heads * kernels::kCacheRow,
+      kernels::kCacheRow, qkv.as<bf16>() + shape_.query_rank + kLatent, qkv_width(), rope.as<bf16>(), kRope,
+      batch_, heads));
 
   const auto absorb = [&] {
     const Range path("q_path");
-    return kernels::mla_absorb_query(on_main(context), q.as<bf16>(), heads * kQueryHead, kQueryHead, w.w_uk_t.as<bf16>(), query.as<bf16>(), heads * kernels::kCacheRow,
+    return kernels::mla_absorb_query(on_main(context), q.as<bf16>(), heads * kQueryHead, kQueryHead,
+                                     w.w_uk_t.as<bf16>(), query.as<bf16>(), heads * kernels::kCacheRow,
                                      kernels::kCacheRow, batch_, heads);
   };
-  switch (schedule_.attention) {
+  switch (two_streams ? schedule_.attention : AttentionOrder::one_stream) {
     case AttentionOrder::one_stream:
       CGLINT_RETURN_IF_ERROR(write_cache(on_main(context), layer, latent, rope));
       CGLINT_RETURN_IF_ERROR(absorb());
@@ -511,7 +566,8 @@ cudaError_t Decoder::attention(StepContext& context, int layer, const Tensor& x,
       CGLINT_RETURN_IF_ERROR(side_waits(context, side));
       CGLINT_RETURN_IF_ERROR(absorb());
       CGLINT_RETURN_IF_ERROR(write_cache(on_side(context, side), layer, latent, rope));
-      if (schedule_.attention == AttentionOrder::main_first) CGLINT_RETURN_IF_ERROR(main_waits(context, side));
+      if (schedule_.attention == AttentionOrder::main_first)
+        CGLINT_RETURN_IF_ERROR(main_waits(context, side));
       break;
   }
 
@@ -520,14 +576,15 @@ cudaError_t Decoder::attention(StepContext& context, int layer, const Tensor& x,
   call.q = query.as<bf16>();
   call.cache = caches_[static_cast<std::size_t>(layer)].as<bf16>();
   call.out = attended.as<bf16>();
-  call.follows_wait = !std::exchange(main_chained_, true);
-  CGLINT_RETURN_IF_ERROR(kernels::mla_decode({context.main, pdl_}, call, attention_workspace_.address()));
-  if (schedule_.attention == AttentionOrder::join_late) CGLINT_RETURN_IF_ERROR(main_waits(context, side));
+  CGLINT_RETURN_IF_ERROR(kernels::mla_decode(on_main(context), call, attention_workspace_.address()));
+  if (two_streams && schedule_.attention == AttentionOrder::join_late)
+    CGLINT_RETURN_IF_ERROR(main_waits(context, side));
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, heads, kHead) * kBf16, values));
-  CGLINT_RETURN_IF_ERROR(kernels::mla_project_value(on_main(context), attended.as<bf16>(), w.w_uv.as<bf16>(), kHead * kLatent, values.as<bf16>(), batch_, heads));
+  CGLINT_RETURN_IF_ERROR(kernels::mla_project_value(on_main(context), attended.as<bf16>(), w.w_uv.as<bf16>(),
+                                                    kHead * kLatent, values.as<bf16>(), batch_, heads));
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.hidden) * kBf16, out));
   CGLINT_RETURN_IF_ERROR(project(on_main(context), o_, values.address(), w.o, out.address()));
-  if (schedule_.attention == AttentionOrder::join_missing) {
+  if (two_streams && schedule_.attention == AttentionOrder::join_missing) {
     held_.push_back(std::move(latent));
     held_.push_back(std::move(rope));
   }
@@ -537,10 +594,12 @@ cudaError_t Decoder::attention(StepContext& context, int layer, const Tensor& x,
 cudaError_t Decoder::dense_mlp(StepContext& context, int layer, const Tensor& x, Tensor& out) {
   const Range range("dense_mlp");
   const DenseWeights& w = dense_weights_[static_cast<std::size_t>(layer) % dense_weights_.size()];
-  const auto product = [&](const std::unique_ptr<DenseGemm>& plan, Projection& projection, const Tensor& in, const Tensor& weight, const Tensor& result) {
+  const auto product = [&](const std::unique_ptr<DenseGemm>& plan, Projection& projection, const Tensor& in,
+                           const Tensor& weight, const Tensor& result) {
     const LaunchContext ctx = on_main(context);
     if (plan == nullptr) return project(ctx, projection, in.address(), weight, result.address());
-    return plan->run(ctx.stream, in.as<bf16>(), weight.as<bf16>(), nullptr, result.as<bf16>(), dense_workspace_.address());
+    return plan->run(ctx.stream, in.as<bf16>(), weight.as<bf16>(), nullptr, result.as<bf16>(),
+                     dense_workspace_.address());
   };
   Tensor gate_up, hidden;
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, 2 * shape_.dense_intermediate) * kBf16, gate_up));
@@ -561,9 +620,11 @@ template <typename Next>
 cudaError_t Decoder::shared_start(const Next& next, int layer, const void* input, int pool, Shared& shared) {
   const Range range("shared_expert");
   const ExpertWeights& w = expert_weights_[static_cast<std::size_t>(layer) % expert_weights_.size()];
-  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, 2 * shape_.shared_intermediate) * kBf16, shared.gate_up, pool));
+  CGLINT_RETURN_IF_ERROR(
+      transient(product_of(batch_, 2 * shape_.shared_intermediate) * kBf16, shared.gate_up, pool));
   CGLINT_RETURN_IF_ERROR(project(next(), shared_gate_up_, input, w.shared_gate_up, shared.gate_up.address()));
-  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, shape_.shared_intermediate) * kBf16, shared.hidden, pool));
+  CGLINT_RETURN_IF_ERROR(
+      transient(product_of(batch_, shape_.shared_intermediate) * kBf16, shared.hidden, pool));
   moe::SiluMulArgs silu;
   silu.gate_up.rows = shared.gate_up.as<bf16>();
   silu.pairs = batch_;
@@ -579,8 +640,8 @@ cudaError_t Decoder::shared_finish(const LaunchContext& ctx, int layer, int pool
   return project(ctx, shared_down_, shared.hidden.address(), w.shared_down, shared.out.address());
 }
 
-// Router to W2. Its tensors stay the caller's until the branches are joined: only then may others have their memory.
-// The input may go earlier, as soon as the quantised copy is made.
+// Router to W2. Its tensors stay the caller's until the branches are joined: only then may others have their
+// memory. The input may go earlier, as soon as the quantised copy is made.
 cudaError_t Decoder::routed(StepContext& context, int layer, Tensor& x, bool release, Routed& r) {
   const Range range("routed_experts");
   const DecoderShape& s = shape_;
@@ -614,7 +675,8 @@ cudaError_t Decoder::routed(StepContext& context, int layer, Tensor& x, bool rel
   topk.ids = ids;
   CGLINT_RETURN_IF_ERROR(moe::launch_moe_topk(on_main(context), topk));
 
-  CGLINT_RETURN_IF_ERROR(transient(product_of(max_blocks(), w13_tiles_.block_m) * sizeof(std::int32_t), r.sorted_ids));
+  CGLINT_RETURN_IF_ERROR(
+      transient(product_of(max_blocks(), w13_tiles_.block_m) * sizeof(std::int32_t), r.sorted_ids));
   CGLINT_RETURN_IF_ERROR(transient(product_of(max_blocks()) * sizeof(std::int32_t), r.expert_ids));
   CGLINT_RETURN_IF_ERROR(transient(sizeof(std::int32_t), r.num_padded));
   CGLINT_RETURN_IF_ERROR(transient(product_of(pairs()) * sizeof(std::int32_t), r.positions));
@@ -631,13 +693,15 @@ cudaError_t Decoder::routed(StepContext& context, int layer, Tensor& x, bool rel
   CGLINT_RETURN_IF_ERROR(moe::launch_moe_align(on_main(context), align));
 
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, s.hidden), r.x));
-  CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, s.hidden / moe::kScaleBlock) * sizeof(float), r.x_scale));
+  CGLINT_RETURN_IF_ERROR(
+      transient(product_of(batch_, s.hidden / moe::kScaleBlock) * sizeof(float), r.x_scale));
   moe::QuantizeFp8Args quantize{x.as<bf16>(), batch_, s.hidden, r.x.as<fp8_e4m3>(), r.x_scale.as<float>()};
   CGLINT_RETURN_IF_ERROR(moe::launch_quantize_fp8(on_main(context), quantize));
   if (release) x.release();
 
   const auto output_bytes = [&](const moe::TileConfig& tiles, int n) {
-    return tiles.split_k > 1 ? moe::partial_elements(tiles, pairs(), n) * sizeof(float) : product_of(pairs(), n) * kBf16;
+    return tiles.split_k > 1 ? moe::partial_elements(tiles, pairs(), n) * sizeof(float)
+                             : product_of(pairs(), n) * kBf16;
   };
   const auto rows_of = [](const Tensor& tensor, const moe::TileConfig& tiles) {
     moe::GemmRows rows;
@@ -665,12 +729,13 @@ cudaError_t Decoder::routed(StepContext& context, int layer, Tensor& x, bool rel
   gemm.row_divisor = s.top_k;
   gemm.n = 2 * s.expert_intermediate;
   gemm.k = s.hidden;
-  LaunchContext ctx = on_main(context);
+  const LaunchContext ctx = on_main(context);
   gemm.routing_is_settled = ctx.pdl;  // the quantisation between has waited for the lists
   CGLINT_RETURN_IF_ERROR(moe::launch_moe_gemm(ctx, kExpertType, w13_tiles_, gemm));
 
   CGLINT_RETURN_IF_ERROR(transient(product_of(pairs(), s.expert_intermediate), r.hidden));
-  CGLINT_RETURN_IF_ERROR(transient(product_of(pairs(), s.expert_intermediate / moe::kScaleBlock) * sizeof(float), r.hidden_scale));
+  CGLINT_RETURN_IF_ERROR(transient(
+      product_of(pairs(), s.expert_intermediate / moe::kScaleBlock) * sizeof(float), r.hidden_scale));
   moe::SiluMulArgs silu;
   silu.gate_up = rows_of(r.gate_up, w13_tiles_);
   silu.pairs = pairs();
@@ -690,8 +755,6 @@ cudaError_t Decoder::routed(StepContext& context, int layer, Tensor& x, bool rel
   gemm.row_divisor = 1;
   gemm.n = s.hidden;
   gemm.k = s.expert_intermediate;
-  ctx = on_main(context);
-  gemm.routing_is_settled = ctx.pdl;
   return moe::launch_moe_gemm(ctx, kExpertType, w2_tiles_, gemm);
 }
 
@@ -716,8 +779,8 @@ cudaError_t Decoder::finalize(const LaunchContext& ctx, const Routed& r, const T
 
 cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor& out) {
   const Range range("moe");
-  const bool two_streams =
-      schedule_.experts != ExpertOrder::sequential && (context.capturing || !schedule_.expert_overlap_in_capture_only);
+  const bool two_streams = schedule_.experts != ExpertOrder::sequential &&
+                           (context.capturing || !schedule_.expert_overlap_in_capture_only);
   const bool release = schedule_.releases_input && (schedule_.releases_while_capturing || !context.capturing);
   const int side = schedule_.expert_side;
   Shared shared;
@@ -743,13 +806,22 @@ cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor&
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
       break;
     case ExpertOrder::main_first:
-    case ExpertOrder::join_before_residual:
       CGLINT_RETURN_IF_ERROR(side_waits(context, side));
       if (schedule_.keeps_reference) shared.input = x.share();
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
-      // Where the routed branch has released it and nobody kept a reference, the input has no address any more.
+      // Where the routed branch has released it and nobody kept a reference, the input has no address any
+      // more.
       CGLINT_RETURN_IF_ERROR(side_branch(schedule_.keeps_reference ? shared.input.address() : x.address()));
       break;
+    case ExpertOrder::join_before_residual:
+      CGLINT_RETURN_IF_ERROR(side_waits(context, side));
+      CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
+      CGLINT_RETURN_IF_ERROR(finalize(main(), r, nullptr, out));
+      CGLINT_RETURN_IF_ERROR(side_branch(x.address()));
+      CGLINT_RETURN_IF_ERROR(main_waits(context, side));
+      // A framework's own addition knows no programmatic launch.
+      return kernels::residual_add({context.main, false}, out.as<bf16>(), shared.out.as<bf16>(),
+                                   out.as<bf16>(), static_cast<std::int64_t>(batch_) * shape_.hidden);
     case ExpertOrder::late_wait:
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
       CGLINT_RETURN_IF_ERROR(side_waits(context, side));
@@ -764,31 +836,27 @@ cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor&
       side_chained_[static_cast<std::size_t>(side)] = false;
       CGLINT_RETURN_IF_ERROR(cudaStreamWaitEvent(stream, ready, 0));
       CGLINT_RETURN_IF_ERROR(shared_start(beside, layer, x.address(), 1, shared));
-      if (schedule_.experts == ExpertOrder::event_side_first) CGLINT_RETURN_IF_ERROR(shared_finish(beside(), layer, 1, shared));
+      if (schedule_.experts == ExpertOrder::event_side_first)
+        CGLINT_RETURN_IF_ERROR(shared_finish(beside(), layer, 1, shared));
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
-      if (schedule_.experts != ExpertOrder::event_side_first) CGLINT_RETURN_IF_ERROR(shared_finish(beside(), layer, 1, shared));
+      if (schedule_.experts != ExpertOrder::event_side_first)
+        CGLINT_RETURN_IF_ERROR(shared_finish(beside(), layer, 1, shared));
       break;
     }
   }
-  if (schedule_.experts != ExpertOrder::join_before_residual) {
-    CGLINT_RETURN_IF_ERROR(main_waits(context, side));
-    return finalize(main(), r, &shared.out, out);
-  }
-  CGLINT_RETURN_IF_ERROR(finalize(main(), r, nullptr, out));
   CGLINT_RETURN_IF_ERROR(main_waits(context, side));
-  // Launched as the engine always launches it, but no programmatic edge can lead here from two streams.
-  main_chained_ = true;
-  return kernels::residual_add(main(), out.as<bf16>(), shared.out.as<bf16>(), out.as<bf16>(), static_cast<std::int64_t>(batch_) * shape_.hidden);
+  return finalize(main(), r, &shared.out, out);
 }
 
 cudaError_t Decoder::record(StepContext& context) {
-  const int needed = 1 + std::max(schedule_.attention == AttentionOrder::one_stream ? -1 : schedule_.attention_side,
-                                  schedule_.experts == ExpertOrder::sequential ? -1 : schedule_.expert_side);
+  const int needed =
+      1 + std::max(schedule_.attention == AttentionOrder::one_stream ? -1 : schedule_.attention_side,
+                   schedule_.experts == ExpertOrder::sequential ? -1 : schedule_.expert_side);
   if (arena_ == nullptr || static_cast<int>(context.side.size()) < needed) return cudaErrorInvalidValue;
   side_chained_.assign(context.side.size(), false);
   held_.clear();
-  main_chained_ = false;
-  CGLINT_RETURN_IF_ERROR(embed_tokens(on_main(context), token_ids_.as<std::int32_t>(), embedding_.as<bf16>(), residual_.as<bf16>(), batch_, shape_.hidden));
+  CGLINT_RETURN_IF_ERROR(embed_tokens({context.main, false}, token_ids_.as<std::int32_t>(),
+                                      embedding_.as<bf16>(), residual_.as<bf16>(), batch_, shape_.hidden));
   Tensor branch;
   for (int layer = 0; layer < layers_; ++layer) {
     const Range range("layer", layer);
@@ -800,10 +868,12 @@ cudaError_t Decoder::record(StepContext& context) {
     x.release();
     CGLINT_RETURN_IF_ERROR(norm(context, &attended, w.post_norm, h));
     attended.release();
-    CGLINT_RETURN_IF_ERROR(is_dense(layer) ? dense_mlp(context, layer, h, branch) : experts(context, layer, h, branch));
+    CGLINT_RETURN_IF_ERROR(is_dense(layer) ? dense_mlp(context, layer, h, branch)
+                                           : experts(context, layer, h, branch));
   }
   CGLINT_RETURN_IF_ERROR(norm(context, &branch, final_norm_, output_));
-  if (schedule_.attention == AttentionOrder::join_missing) CGLINT_RETURN_IF_ERROR(main_waits(context, schedule_.attention_side));
+  if (context.capturing && schedule_.attention == AttentionOrder::join_missing)
+    CGLINT_RETURN_IF_ERROR(main_waits(context, schedule_.attention_side));
   held_.clear();
   return cudaSuccess;
 }
@@ -818,9 +888,10 @@ cudaError_t Decoder::output(std::vector<std::uint8_t>& bytes) {
 
 CheckResult Decoder::check() {
   CheckResult result;
-  // Rounding to bf16 at every step, and to fp8 of values that rounding moved across a step; it adds up over layers.
-  result.tolerance = 0.08 + 0.02 * layers_;
-  constexpr double kChoiceTolerance = 0.02;
+  // Values are rounded to bf16 between kernels, and where that moves one across a step of fp8 it changes by
+  // an eighth at most. Both add up over layers like noise: on an H200 3 layers differ by 0.11, 61 by 0.60.
+  result.tolerance = 0.1 * std::sqrt(static_cast<double>(layers_));
+  const double choice_tolerance = 0.01 * std::sqrt(static_cast<double>(layers_));
   std::vector<std::uint8_t> bytes;
   if (output(bytes) != cudaSuccess) {
     result.detail = "the output could not be read";
@@ -838,7 +909,8 @@ CheckResult Decoder::check() {
   step.token_ids = token_ids_.as<std::int32_t>();
   step.final_norm = final_norm_.as<bf16>();
   step.choices.resize(product_of(layers_, pairs()));
-  if (cudaMemcpy(step.choices.data(), choices_.address(), choices_.size_bytes(), cudaMemcpyDeviceToHost) != cudaSuccess) {
+  if (cudaMemcpy(step.choices.data(), choices_.address(), choices_.size_bytes(), cudaMemcpyDeviceToHost) !=
+      cudaSuccess) {
     result.detail = "the experts chosen could not be read";
     return result;
   }
@@ -879,13 +951,16 @@ CheckResult Decoder::check() {
     return result;
   }
   if (reference.output.empty()) {
-    result.detail = std::string("the reference could not be computed: ") + cudaGetErrorString(reference.status);
+    result.detail =
+        std::string("the reference could not be computed: ") + cudaGetErrorString(reference.status);
     return result;
   }
   const bf16* const values = reinterpret_cast<const bf16*>(bytes.data());
-  result.error = kernels::max_scaled_error(kernels::to_float(std::vector<bf16>(values, values + bytes.size() / kBf16)), reference.output);
-  result.ok = result.error <= result.tolerance && reference.choice_error <= kChoiceTolerance;
-  result.detail = "hidden state after " + std::to_string(layers_) + " layers; worst expert chosen " + std::to_string(reference.choice_error) + " below the best score left out";
+  result.error = kernels::max_scaled_error(
+      kernels::to_float(std::vector<bf16>(values, values + bytes.size() / kBf16)), reference.output);
+  result.ok = result.error <= result.tolerance && reference.choice_error <= choice_tolerance;
+  result.detail = "hidden state after " + std::to_string(layers_) + " layers; worst expert chosen " +
+                  std::to_string(reference.choice_error) + " below the best score left out";
   return result;
 }
 

@@ -1,11 +1,12 @@
-// A stack of MoE/MLA decoder layers that records one decode step in the order of streams, events and launches that
-// a schedule describes. The models deepseek_moe, mla_two_stream and k2_full are this stack under their variants'
-// schedules.
+// A stack of MoE/MLA decoder layers that records one decode step in the order of streams, events and launches
+// that a schedule describes. The models deepseek_moe, mla_two_stream and k2_full are this stack under their
+// variants' schedules.
 //
-// A layer: RMSNorm (+ residual), fused q/kv down-projection, norms of both, query up-projection, RoPE, absorption of
-// W_UK into the query, paged cache write, split-KV attention, W_UV, output projection, RMSNorm (+ residual); then in
-// the first layers a gated MLP, else router, top-k, alignment, fp8 quantisation, W13, SiLU-mul, W2 and weighted sum
-// beside one shared expert. One shard of a tensor-parallel group; its all-reduces are left out.
+// A layer: RMSNorm (+ residual), fused q/kv down-projection, norms of both, query up-projection, RoPE,
+// absorption of W_UK into the query, paged cache write, split-KV attention, W_UV, output projection, RMSNorm
+// (+ residual); then in the first layers a gated MLP, else router, top-k, alignment, fp8 quantisation, W13,
+// SiLU-mul, W2 and weighted sum beside one shared expert. One shard of a tensor-parallel group; its
+// all-reduces are left out.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +17,16 @@
 
 namespace cglint::models {
 
-// How attention's two branches are recorded: the cache write (KV tail) and the absorption of W_UK (query path).
+// How attention's two branches are recorded: the cache write (KV tail) and the absorption of W_UK (query
+// path).
 enum class AttentionOrder {
   one_stream,
-  side_first,    // the cache write goes to a side stream and is enqueued first; joined before attention
-  main_first,    // the same, the absorption enqueued first
-  join_late,     // main first, but the main stream waits after attention: attention may read the row too early
-  join_missing,  // main first, and the main stream waits at the step's end alone
+  side_first,  // the cache write goes to a side stream and is enqueued first; joined before attention
+  main_first,  // the same, the absorption enqueued first
+  // Main first, but the main stream waits after attention, which may read the new row too early. Captured
+  // alone: outside capture the cache write stays on the main stream.
+  join_late,
+  join_missing,  // the same, and the main stream waits at the step's end alone
 };
 
 // How the shared expert is recorded beside the routed ones.
@@ -35,8 +39,10 @@ enum class ExpertOrder {
   late_wait,
   // An event marks where the input is ready; the side stream waits for it.
   event_side_first,
-  event_side_last_after_main,  // the side branch starts first, its last kernel is enqueued after the routed branch
-  // As main_first, but the shared expert is added by a kernel of its own after the routed branch's weighted sum.
+  event_side_last_after_main,  // the side branch starts first, its last kernel is enqueued after the routed
+                               // branch
+  // As main_first, but the routed branch ends with its weighted sum, and a plainly launched addition joins
+  // the two.
   join_before_residual,
 };
 
@@ -54,8 +60,8 @@ struct Schedule {
   int expert_side = 0;
 };
 
-// Device memory that the stack takes, bytes. 0 where it does not know a preset or option: batch 1 to 64, context 1
-// to 131,071, at most 61 layers, no moe_config_dir.
+// Device memory that the stack takes, bytes. 0 where it does not know a preset or option: batch 1 to 64,
+// context 1 to 131,071, at most 61 layers, no moe_config_dir.
 std::size_t decoder_memory_bytes(const StackOptions& options, int side_streams);
 
 std::unique_ptr<Model> make_decoder(const StackOptions& options, const Schedule& schedule);

@@ -1,9 +1,9 @@
-#include "layers/reference.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
+
+#include "layers/reference.h"
 
 namespace cglint::models {
 namespace {
@@ -55,8 +55,9 @@ __global__ void product_kernel(Product<T> p) {
   const float* const x = p.x + row / p.row_divisor * p.x_row_stride + head * p.x_head_stride;
   const T* const w = p.weight + expert * p.n * p.k + head * p.head_stride + n * p.n_stride;
   const float* const scale =
-      p.scale == nullptr ? nullptr
-                         : p.scale + (expert * ((p.n + kBlock - 1) / kBlock) + n / kBlock) * ((p.k + kBlock - 1) / kBlock);
+      p.scale == nullptr
+          ? nullptr
+          : p.scale + (expert * ((p.n + kBlock - 1) / kBlock) + n / kBlock) * ((p.k + kBlock - 1) / kBlock);
   float sum = 0;
   for (int k = lane; k < p.k; k += 32)
     sum += x[k] * widen(w[k * p.k_stride]) * (scale == nullptr ? 1.0F : scale[k / kBlock]);
@@ -64,9 +65,11 @@ __global__ void product_kernel(Product<T> p) {
   if (lane == 0) p.out[row * p.out_row_stride + head * p.out_head_stride + n] = sum;
 }
 
-__global__ void embedding_kernel(const std::int32_t* ids, const bf16* table, float* out, int tokens, int hidden) {
+__global__ void embedding_kernel(const std::int32_t* ids, const bf16* table, float* out, int tokens,
+                                 int hidden) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < static_cast<std::int64_t>(tokens) * hidden) out[i] = widen(table[static_cast<std::int64_t>(ids[i / hidden]) * hidden + i % hidden]);
+  if (i < static_cast<std::int64_t>(tokens) * hidden)
+    out[i] = widen(table[static_cast<std::int64_t>(ids[i / hidden]) * hidden + i % hidden]);
 }
 
 __global__ void add_kernel(float* sum, const float* addend, std::int64_t count) {
@@ -75,8 +78,8 @@ __global__ void add_kernel(float* sum, const float* addend, std::int64_t count) 
 }
 
 // One thread a row.
-__global__ void norm_kernel(const float* in, std::int64_t in_stride, const bf16* weight, float* out, int rows, int width,
-                            float epsilon) {
+__global__ void norm_kernel(const float* in, std::int64_t in_stride, const bf16* weight, float* out, int rows,
+                            int width, float epsilon) {
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= rows) return;
   const float* const values = in + row * in_stride;
@@ -84,12 +87,13 @@ __global__ void norm_kernel(const float* in, std::int64_t in_stride, const bf16*
   for (int i = 0; i < width; ++i) sum += static_cast<double>(values[i]) * values[i];
   const double scale = 1.0 / sqrt(sum / width + epsilon);
   for (int i = 0; i < width; ++i)
-    out[static_cast<std::int64_t>(row) * width + i] = static_cast<float>(values[i] * scale * widen(weight[i]));
+    out[static_cast<std::int64_t>(row) * width + i] =
+        static_cast<float>(values[i] * scale * widen(weight[i]));
 }
 
 // One thread a pair of values; rows of 64 in place.
-__global__ void rope_kernel(float* data, std::int64_t row_stride, std::int64_t head_stride, int rows, int heads,
-                            int position, double base) {
+__global__ void rope_kernel(float* data, std::int64_t row_stride, std::int64_t head_stride, int rows,
+                            int heads, int position, double base) {
   const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int pair = index % (kRope / 2);
   const int head = index / (kRope / 2) % heads;
@@ -124,7 +128,8 @@ __device__ float cached(const Attention& a, int sequence, int token, int i) {
   if (token == a.context)
     return i < kLatent ? a.new_latent[static_cast<std::int64_t>(sequence) * kLatent + i]
                        : a.new_rope[sequence * a.new_rope_stride + i - kLatent];
-  const std::int64_t page = a.block_table[static_cast<std::int64_t>(sequence) * a.max_pages + token / a.page_size];
+  const std::int64_t page =
+      a.block_table[static_cast<std::int64_t>(sequence) * a.max_pages + token / a.page_size];
   return widen(a.cache[(page * a.page_size + token % a.page_size) * (kLatent + kRope) + i]);
 }
 
@@ -134,7 +139,8 @@ __global__ void scores_kernel(Attention a) {
   const int sequence = static_cast<int>(blockIdx.z);
   const std::int64_t row = static_cast<std::int64_t>(sequence) * a.heads + blockIdx.y;
   float sum = 0;
-  for (int i = 0; i < kLatent + kRope; ++i) sum += a.query[row * (kLatent + kRope) + i] * cached(a, sequence, token, i);
+  for (int i = 0; i < kLatent + kRope; ++i)
+    sum += a.query[row * (kLatent + kRope) + i] * cached(a, sequence, token, i);
   a.scores[row * (a.context + 1) + token] = sum / sqrtf(static_cast<float>(kQueryHead));
 }
 
@@ -163,8 +169,8 @@ __global__ void silu_mul_kernel(const float* gate_up, float* out, int rows, int 
   out[i] = gate / (1.0F + expf(-gate)) * row[width + i % width];
 }
 
-// What an fp8 product sees of its activations: each group of 128 values scaled by its largest to 448 and rounded.
-// One thread a group. This is what the operation means, not an approximation of the step's.
+// What an fp8 product sees of its activations: each group of 128 values scaled by its largest to 448 and
+// rounded. One thread a group. This is what the operation means, not an approximation of the step's.
 __global__ void quantised_kernel(const float* in, float* out, std::int64_t groups) {
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (group >= groups) return;
@@ -175,13 +181,14 @@ __global__ void quantised_kernel(const float* in, float* out, std::int64_t group
     out[group * kBlock + i] = static_cast<float>(fp8_e4m3(in[group * kBlock + i] / scale)) * scale;
 }
 
-__global__ void combine_kernel(const float* y, const float* weights, const float* shared, float* out, int tokens,
-                               int top_k, int hidden) {
+__global__ void combine_kernel(const float* y, const float* weights, const float* shared, float* out,
+                               int tokens, int top_k, int hidden) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= static_cast<std::int64_t>(tokens) * hidden) return;
   const std::int64_t token = i / hidden;
   float sum = shared[i];
-  for (int k = 0; k < top_k; ++k) sum += weights[token * top_k + k] * y[(token * top_k + k) * hidden + i % hidden];
+  for (int k = 0; k < top_k; ++k)
+    sum += weights[token * top_k + k] * y[(token * top_k + k) * hidden + i % hidden];
   out[i] = sum;
 }
 
@@ -229,12 +236,14 @@ class Reference {
   }
   void norm(const float* in, std::int64_t stride, const bf16* weight, float* out, int width) {
     if (!ok()) return;
-    norm_kernel<<<blocks_of(step_.batch, 32), 32>>>(in, stride, weight, out, step_.batch, width, step_.epsilon);
+    norm_kernel<<<blocks_of(step_.batch, 32), 32>>>(in, stride, weight, out, step_.batch, width,
+                                                    step_.epsilon);
     note(cudaGetLastError());
   }
   void silu_mul(const float* gate_up, float* out, int rows, int width) {
     if (!ok()) return;
-    silu_mul_kernel<<<blocks_of(static_cast<std::int64_t>(rows) * width, 128), 128>>>(gate_up, out, rows, width);
+    silu_mul_kernel<<<blocks_of(static_cast<std::int64_t>(rows) * width, 128), 128>>>(gate_up, out, rows,
+                                                                                      width);
     note(cudaGetLastError());
   }
   void quantised(const float* in, float* out, std::int64_t count) {
@@ -275,13 +284,15 @@ void Reference::attention(const ReferenceLayer& layer) {
   dense(q_a, layer.q_b, q, heads * kQueryHead, shape_.query_rank);
   if (!ok()) return;
   rope_kernel<<<blocks_of(static_cast<std::int64_t>(batch) * heads * kRope / 2, 32), 32>>>(
-      q + kHead, static_cast<std::int64_t>(heads) * kQueryHead, kQueryHead, batch, heads, step_.context, shape_.rope_base);
+      q + kHead, static_cast<std::int64_t>(heads) * kQueryHead, kQueryHead, batch, heads, step_.context,
+      shape_.rope_base);
   rope_kernel<<<blocks_of(static_cast<std::int64_t>(batch) * kRope / 2, 32), 32>>>(
       qkv + shape_.query_rank + kLatent, width, 0, batch, 1, step_.context, shape_.rope_base);
   note(cudaGetLastError());
   // The rotated part behind the absorbed one.
   note(cudaMemcpy2D(query + kLatent, (kLatent + kRope) * sizeof(float), q + kHead, kQueryHead * sizeof(float),
-                    kRope * sizeof(float), size_of(static_cast<std::int64_t>(batch) * heads), cudaMemcpyDeviceToDevice));
+                    kRope * sizeof(float), size_of(static_cast<std::int64_t>(batch) * heads),
+                    cudaMemcpyDeviceToDevice));
   Product<bf16> absorb;
   absorb.x = q;
   absorb.x_row_stride = static_cast<std::int64_t>(heads) * kQueryHead;
@@ -313,7 +324,9 @@ void Reference::attention(const ReferenceLayer& layer) {
   a.context = step_.context;
   a.page_size = step_.page_size;
   a.max_pages = step_.max_pages;
-  scores_kernel<<<dim3(blocks_of(step_.context + 1, 64), static_cast<unsigned>(heads), static_cast<unsigned>(batch)), 64>>>(a);
+  scores_kernel<<<dim3(blocks_of(step_.context + 1, 64), static_cast<unsigned>(heads),
+                       static_cast<unsigned>(batch)),
+                  64>>>(a);
   values_kernel<<<dim3(static_cast<unsigned>(heads), static_cast<unsigned>(batch)), kLatent>>>(a);
   note(cudaGetLastError());
   Product<bf16> project;
@@ -334,7 +347,8 @@ void Reference::attention(const ReferenceLayer& layer) {
   dense(values, layer.o, branch_.get(), shape_.hidden, heads * kHead);
 }
 
-std::vector<float> Reference::judge(const std::vector<float>& logits, const std::vector<float>& bias, int index) {
+std::vector<float> Reference::judge(const std::vector<float>& logits, const std::vector<float>& bias,
+                                    int index) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const int group_size = shape_.experts / shape_.num_groups;
   std::vector<float> weights;
@@ -345,7 +359,8 @@ std::vector<float> Reference::judge(const std::vector<float>& logits, const std:
       score[e] = 1.0 / (1.0 + std::exp(-double{logits[size_of(token) * score.size() + e]}));
       biased[e] = score[e] + double{bias[e]};
     }
-    const auto first = step_.choices.begin() + (static_cast<std::ptrdiff_t>(index) * step_.batch + token) * shape_.top_k;
+    const auto first =
+        step_.choices.begin() + (static_cast<std::ptrdiff_t>(index) * step_.batch + token) * shape_.top_k;
     const std::vector<std::int32_t> ids(first, first + shape_.top_k);
     std::set<int> groups;
     for (const std::int32_t id : ids) {
@@ -356,10 +371,12 @@ std::vector<float> Reference::judge(const std::vector<float>& logits, const std:
       groups.insert(id / group_size);
     }
     if (static_cast<int>(groups.size()) > shape_.top_groups) result_.choice_error = kInfinity;
-    // A group is worth the sum of its two best; the best groups that the choice leaves room for join those in use.
+    // A group is worth the sum of its two best; the best groups that the choice leaves room for join those in
+    // use.
     std::vector<std::pair<double, int>> ranked;
     for (int group = 0; group < shape_.num_groups; ++group) {
-      std::vector<double> members(biased.begin() + group * group_size, biased.begin() + (group + 1) * group_size);
+      std::vector<double> members(biased.begin() + group * group_size,
+                                  biased.begin() + (group + 1) * group_size);
       std::partial_sort(members.begin(), members.begin() + 2, members.end(), std::greater<>());
       ranked.emplace_back(members[0] + members[1], group);
     }
@@ -375,7 +392,8 @@ std::vector<float> Reference::judge(const std::vector<float>& logits, const std:
     std::sort(eligible.begin(), eligible.end(), std::greater<>());
     double total = 0;
     for (const std::int32_t id : ids) {
-      result_.choice_error = std::max(result_.choice_error, eligible[size_of(shape_.top_k - 1)] - biased[size_of(id)]);
+      result_.choice_error =
+          std::max(result_.choice_error, eligible[size_of(shape_.top_k - 1)] - biased[size_of(id)]);
       total += score[size_of(id)];
     }
     for (const std::int32_t id : ids)
@@ -394,7 +412,8 @@ void Reference::experts(const ReferenceLayer& layer, int index) {
   dense(x_.get(), layer.router, logits, shape_.experts, hidden);
   std::vector<float> host_logits(size_of(static_cast<std::int64_t>(batch) * shape_.experts));
   std::vector<float> bias(size_of(shape_.experts));
-  if (ok()) note(cudaMemcpy(host_logits.data(), logits, host_logits.size() * sizeof(float), cudaMemcpyDeviceToHost));
+  if (ok())
+    note(cudaMemcpy(host_logits.data(), logits, host_logits.size() * sizeof(float), cudaMemcpyDeviceToHost));
   if (ok()) note(cudaMemcpy(bias.data(), layer.bias, bias.size() * sizeof(float), cudaMemcpyDeviceToHost));
   if (!ok()) return;
   const std::vector<float> weights = judge(host_logits, bias, index);
@@ -403,10 +422,12 @@ void Reference::experts(const ReferenceLayer& layer, int index) {
   float* const device_weights = buffer(weights_, pairs);
   if (ok() && chosen_.size() == 0) note(chosen_.allocate(size_of(pairs)));
   if (ok()) note(chosen_.upload({first, first + pairs}));
-  if (ok()) note(cudaMemcpy(device_weights, weights.data(), weights.size() * sizeof(float), cudaMemcpyHostToDevice));
+  if (ok())
+    note(cudaMemcpy(device_weights, weights.data(), weights.size() * sizeof(float), cudaMemcpyHostToDevice));
 
   const int width = shape_.expert_intermediate;
-  const std::int64_t widest = std::max<std::int64_t>(static_cast<std::int64_t>(batch) * hidden, static_cast<std::int64_t>(pairs) * width);
+  const std::int64_t widest = std::max<std::int64_t>(static_cast<std::int64_t>(batch) * hidden,
+                                                     static_cast<std::int64_t>(pairs) * width);
   float* const gate_up = buffer(gate_up_, static_cast<std::int64_t>(pairs) * 2 * width);
   float* const activated = buffer(hidden_, static_cast<std::int64_t>(pairs) * width);
   float* const rounded = buffer(quantised_, widest);
@@ -449,8 +470,8 @@ void Reference::experts(const ReferenceLayer& layer, int index) {
   silu_mul(shared_gate_up, shared_activated, batch, shared_width);
   dense(shared_activated, layer.shared_down, shared, hidden, shared_width);
   if (!ok()) return;
-  combine_kernel<<<blocks_of(static_cast<std::int64_t>(batch) * hidden, 128), 128>>>(y, device_weights, shared, branch_.get(),
-                                                                                     batch, shape_.top_k, hidden);
+  combine_kernel<<<blocks_of(static_cast<std::int64_t>(batch) * hidden, 128), 128>>>(
+      y, device_weights, shared, branch_.get(), batch, shape_.top_k, hidden);
   note(cudaGetLastError());
 }
 
@@ -465,7 +486,8 @@ ReferenceResult Reference::run() {
     note(cudaGetLastError());
   };
   if (ok()) {
-    embedding_kernel<<<blocks_of(count, 128), 128>>>(step_.token_ids, step_.embedding, residual, step_.batch, shape_.hidden);
+    embedding_kernel<<<blocks_of(count, 128), 128>>>(step_.token_ids, step_.embedding, residual, step_.batch,
+                                                     shape_.hidden);
     note(cudaGetLastError());
   }
   for (std::size_t i = 0; ok() && i < step_.layers.size(); ++i) {

@@ -1,6 +1,7 @@
-// The decoder stack in plain fp32: one thread or one warp an output, no tiles, no fusion, nothing shared with the
-// kernels of the step but the layouts of weights and cache. It follows the step's choice of experts, after judging
-// that choice by its own scores: with bf16 activations two experts of nearly equal score may trade places.
+// The decoder stack in plain fp32: one thread or one warp an output, no tiles, no fusion, nothing shared with
+// the kernels of the step but the layouts of weights and cache. It follows the step's choice of experts,
+// after judging that choice by its own scores: with bf16 activations two experts of nearly equal score may
+// trade places.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +29,11 @@ struct ReferenceLayer {
   const kernels::bf16* gate_up = nullptr;  // [2 * dense_intermediate, hidden]
   const kernels::bf16* down = nullptr;     // [hidden, dense_intermediate]
   // A mixture of experts otherwise.
-  const kernels::bf16* router = nullptr;    // [experts, hidden]
-  const float* bias = nullptr;              // [experts]
-  const kernels::fp8_e4m3* w13 = nullptr;   // [experts, 2 * expert_intermediate, hidden]
-  const float* w13_scale = nullptr;         // one per 128 x 128 block
-  const kernels::fp8_e4m3* w2 = nullptr;    // [experts, hidden, expert_intermediate]
+  const kernels::bf16* router = nullptr;   // [experts, hidden]
+  const float* bias = nullptr;             // [experts]
+  const kernels::fp8_e4m3* w13 = nullptr;  // [experts, 2 * expert_intermediate, hidden]
+  const float* w13_scale = nullptr;        // one per 128 x 128 block
+  const kernels::fp8_e4m3* w2 = nullptr;   // [experts, hidden, expert_intermediate]
   const float* w2_scale = nullptr;
   const kernels::bf16* shared_gate_up = nullptr;  // [2 * shared_intermediate, hidden]
   const kernels::bf16* shared_down = nullptr;     // [hidden, shared_intermediate]
@@ -41,7 +42,7 @@ struct ReferenceLayer {
 struct ReferenceStep {
   DecoderShape shape;
   int batch = 0;
-  int context = 0;    // tokens in each cache before the step
+  int context = 0;  // tokens in each cache before the step
   int page_size = 0;
   int max_pages = 0;  // row length of block_table
   float epsilon = 0;
@@ -50,14 +51,16 @@ struct ReferenceStep {
   const std::int32_t* token_ids = nullptr;    // device, [batch]
   const kernels::bf16* final_norm = nullptr;  // device, [hidden]
   std::vector<ReferenceLayer> layers;
-  std::vector<std::int32_t> choices;  // the step's experts, [layers, batch, top_k]; rows of dense layers are ignored
+  std::vector<std::int32_t>
+      choices;  // the step's experts, [layers, batch, top_k]; rows of dense layers are ignored
 };
 
 struct ReferenceResult {
   cudaError_t status = cudaSuccess;  // of the first call that failed
   std::vector<float> output;         // [batch, hidden], empty on failure
-  // How far the score of a chosen expert lay below that of the worst one that the reference would have chosen, at
-  // most (0: the same choice everywhere). Infinity if a choice is no choice (out of range, twice, too many groups).
+  // How far the score of a chosen expert lay below that of the worst one that the reference would have
+  // chosen, at most (0: the same choice everywhere). Infinity if a choice is no choice (out of range, twice,
+  // too many groups).
   double choice_error = 0;
 };
 

@@ -17,10 +17,11 @@ constexpr std::array kPresets = {
                "Kimi K2/K2.5/K2.6, one of 8 shards: 61 layers (first dense), hidden 7168, 8 of 64 heads, 384 "
                "experts of width 256, top 8, 1 shared",
                61},
-    PresetInfo{"v3-tp8",
-               "DeepSeek V3/R1, one of 8 shards: 61 layers (first 3 dense), hidden 7168, 16 of 128 heads, 256 "
-               "experts of width 256 in 8 groups, top 8 of 4 groups, 1 shared",
-               61},
+    PresetInfo{
+        "v3-tp8",
+        "DeepSeek V3/R1, one of 8 shards: 61 layers (first 3 dense), hidden 7168, 16 of 128 heads, 256 "
+        "experts of width 256 in 8 groups, top 8 of 4 groups, 1 shared",
+        61},
 };
 static_assert(kShapes.size() == kPresets.size());
 

@@ -1,4 +1,5 @@
-// Shapes of published MoE/MLA decoders, as one shard of a tensor-parallel group sees them. Plain C++; no CUDA.
+// Shapes of published MoE/MLA decoders, as one shard of a tensor-parallel group sees them. Plain C++; no
+// CUDA.
 #pragma once
 
 #include <span>

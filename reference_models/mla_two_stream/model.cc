@@ -1,8 +1,10 @@
-// The paged cache write of MLA beside the query's absorption of W_UK, on one stream and on two. See README.md.
+// The paged cache write of MLA beside the query's absorption of W_UK, on one stream and on two. See
+// README.md.
+#include "stack/model.h"
+
 #include <array>
 
 #include "layers/decoder.h"
-#include "stack/model.h"
 
 namespace cglint::models {
 const ModelInfo& mla_two_stream_model();
@@ -11,9 +13,12 @@ namespace {
 
 constexpr std::array kVariants = {
     VariantInfo{"one_stream", "cache write and absorption on one stream"},
-    VariantInfo{"two_stream_side_first", "the cache write on a side stream, enqueued before the absorption", false, "one_stream"},
+    VariantInfo{"two_stream_side_first", "the cache write on a side stream, enqueued before the absorption",
+                false, "one_stream"},
     VariantInfo{"two_stream_main_first", "the same, enqueued after the absorption", false, "one_stream"},
-    VariantInfo{"join_late", "the main stream waits for the cache write after attention: attention may read the new row too early"},
+    VariantInfo{"join_late",
+                "the main stream waits for the cache write after attention: attention may read the new row "
+                "too early"},
     VariantInfo{"join_missing", "the main stream waits for the cache writes at the step's end alone"},
 };
 
@@ -23,12 +28,14 @@ constexpr Schedule attention(AttentionOrder order) {
   return schedule;
 }
 constexpr std::array kSchedules = {
-    attention(AttentionOrder::one_stream), attention(AttentionOrder::side_first),   attention(AttentionOrder::main_first),
-    attention(AttentionOrder::join_late),  attention(AttentionOrder::join_missing),
+    attention(AttentionOrder::one_stream),   attention(AttentionOrder::side_first),
+    attention(AttentionOrder::main_first),   attention(AttentionOrder::join_late),
+    attention(AttentionOrder::join_missing),
 };
 
 std::size_t memory_bytes(const StackOptions& options) {
-  return find_schedule(kVariants, kSchedules, options.variant) == nullptr ? 0 : decoder_memory_bytes(options, 1);
+  return find_schedule(kVariants, kSchedules, options.variant) == nullptr ? 0
+                                                                          : decoder_memory_bytes(options, 1);
 }
 
 std::unique_ptr<Model> make(const StackOptions& options) {
@@ -38,8 +45,13 @@ std::unique_ptr<Model> make(const StackOptions& options) {
 
 const ModelInfo& info() {
   static const ModelInfo info = {
-      "mla_two_stream", "decode step of an MoE/MLA decoder: the cache write beside the query path", decoder_presets(),
-      kVariants,        1,  memory_bytes, make,
+      "mla_two_stream",
+      "decode step of an MoE/MLA decoder: the cache write beside the query path",
+      decoder_presets(),
+      kVariants,
+      1,
+      memory_bytes,
+      make,
   };
   return info;
 }

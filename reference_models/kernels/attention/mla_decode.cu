@@ -513,13 +513,12 @@ cudaError_t mla_decode(const LaunchContext& ctx, const MlaDecode& attention, voi
     partials.stats = reinterpret_cast<float2*>(partials.values + parts * kLatentDim);
   }
   const auto fits = [&](int stages) { return smem_bytes(stages) <= static_cast<size_t>(smem_limit); };
-  const LaunchContext first{ctx.stream, ctx.pdl && !attention.follows_wait};
   if (fits(kMaxStages)) {
-    status = launch_split<kMaxStages>(first, attention, partials);
+    status = launch_split<kMaxStages>(ctx, attention, partials);
   } else if (fits(3)) {
-    status = launch_split<3>(first, attention, partials);
+    status = launch_split<3>(ctx, attention, partials);
   } else if (fits(kMinStages)) {
-    status = launch_split<kMinStages>(first, attention, partials);
+    status = launch_split<kMinStages>(ctx, attention, partials);
   } else {
     return cudaErrorInvalidConfiguration;
   }

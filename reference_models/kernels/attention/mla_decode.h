@@ -28,9 +28,6 @@ struct MlaDecode {
   int max_pages = 0;   // row length of block_table; seq_lens[b] <= max_pages * page_size
   float softmax_scale = 1;
   int splits = 1;  // parts each sequence is cut into, 1..kMlaMaxSplits
-  // The stream has just waited for an event, so no programmatic edge can lead here: the split kernel is launched
-  // plainly whatever the context says, the combine kernel as it says.
-  bool follows_wait = false;
 };
 
 // How many parts to cut sequences of up to `max_context` tokens into so that `sm_count` multiprocessors are
