@@ -18,7 +18,8 @@ struct External {
   const char* program;
   const char* summary;
 };
-constexpr std::array<External, 2> kExternals = {{
+constexpr std::array<External, 3> kExternals = {{
+    {"capture", "cglint-capture", "Run a reference model on this GPU: record, replay, measure and lint its variants."},
     {"record", "cglint-record", "Run a command and record the CUDA graphs of its processes, with source lines."},
     {"selftest-streams", "cglint-selftest-streams", "Measure designed graphs on this GPU: does the stream model hold for its driver?"},
 }};

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""`cglint capture` without a GPU: arguments, the order of its children, the merged capture file, the table, the comparison with a
+manifest, failures and interruption. A script stands in for the runner and the recorder.
+
+usage: capture_test.py BIN_FOLDER [TEST...]
+"""
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BIN = pathlib.Path(sys.argv[1])
+
+
+def check(good, text):
+    if not good:
+        raise AssertionError(text)
+
+
+class Place:
+    """A folder with cglint, cglint-capture and the fakes."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        for name in ("cglint", "cglint-capture"):
+            shutil.copy(BIN / name, self.bin)
+        for library in BIN.glob("*.so.*"):
+            shutil.copy(library, self.bin)
+        for name in ("cglint-record", "cglint-model-runner"):
+            shutil.copy(HERE / "fake_runner.py", self.bin / name)
+            (self.bin / name).chmod(stat.S_IRWXU)
+        recording = self.folder / "recording.jsonl"
+        recording.write_bytes(gzip.decompress((ROOT / "tests/data/record/two_streams.cgl.jsonl.gz").read_bytes()))
+        self.log = self.folder / "log"
+        self.env = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "FAKE_RECORDING": str(recording), "FAKE_LOG": str(self.log),
+                    "FAKE_DOT": str(ROOT / "tests/data/dot/captured.00001.dot"), "CUDA_INJECTION64_PATH": "none"}
+
+    def run(self, *words, timeout=60):
+        self.log.write_text("")
+        done = subprocess.run([self.bin / "cglint", "capture", *words], capture_output=True, text=True, env=self.env, cwd=self.folder, timeout=timeout)
+        return done.returncode, done.stdout, done.stderr
+
+    def children(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def lines(self, name):
+        return [json.loads(line) for line in gzip.decompress((self.folder / name).read_bytes()).decode().splitlines()]
+
+
+def arguments(place):
+    code, out, _ = place.run("--help")
+    check(code == 0 and "--variant" in out and "Exit codes" in out, "--help")
+    for words, expected in (([], "which model"), (["two_brunch"], "did you mean two_branch"), (["two_branch", "--variant", "side_frist"], "did you mean side_first"),
+                            (["two_branch", "--preset", "smal"], "did you mean small"), (["two_branch", "--batch", "0"], "--batch"),
+                            (["two_branch", "--layers", "x"], "--layers"), (["two_branch", "--wrong"], "--wrong"), (["two_branch", "--resume"], "--results"),
+                            (["two_branch", "--verify", "--no-trace"], "--verify"), (["two_branch", "-o", "one.cgl.jsonl"], "one file"),
+                            (["two_branch", "--variant", "side_first", "--connections", "64"], "--connections")):
+        code, out, err = place.run(*words)
+        check(code == 2 and expected in err and err.count("\n") == 1 and not place.children(), f"{words}: {code} {err}")
+    code, out, _ = place.run("--list")
+    check(code == 0 and "side_first" in out and "CG101" in out and "large" in out, f"--list: {out}")
+    for name in ("cglint-model-runner", "cglint-record"):
+        (place.bin / name).rename(place.bin / "away")
+        code, _, err = place.run("two_branch")
+        check(code == 2 and err.count("\n") == 1 and "no CUDA" in err, f"without {name}: {code} {err}")
+        (place.bin / "away").rename(place.bin / name)
+
+
+def good(place):
+    code, out, err = place.run("two_branch", "--variant", "side_first", "-o", "out", "--results", "r.json", "--seed", "7", "--context", "99", "--connections", "8")
+    check(code == 0, f"{code} {err}")
+    traced, untraced = place.children()
+    check("--wait" in traced["arguments"] and "--wait" not in untraced["arguments"], "the traced child comes first")
+    check(untraced["injection"] is None, "nothing is injected into the untraced child")
+    for child in (traced, untraced):
+        words = child["arguments"]
+        check(child["connections"] == "8" and words[words.index("--seed") + 1] == "7" and words[words.index("--context") + 1] == "99" and
+              words[words.index("--layers") + 1] == "2", f"{child}")
+    lines = place.lines("out/two_branch.side_first.small.b1.c8.cgl.jsonl.gz")
+    graph = next(line for line in lines if line["type"] == "graph")
+    timing = next(line for line in lines if line["type"] == "timing")
+    check(graph["info"]["memory_bytes"] == 65536 and graph["info"]["instantiate_ns"] == 345600 and graph["info"]["upload_ns"] == 12300 and
+          graph["info"]["batch_size"] == 1, f"{graph['info']}")
+    check({"untraced_times", "instantiate_info", "graph_key", "replay_times"} <= set(graph["facts"]), f"{graph['facts']}")
+    check((timing["samples"], timing["median_us"], timing["p10_us"], timing["p90_us"], timing["launch_cpu_us"]) == (200, 123.4, 120.0, 130.0, 7.5), f"{timing}")
+    check(lines[-1]["type"] == "end" and any(line["type"] == "replays" for line in lines), "the recording is whole")
+    run = json.loads((place.folder / "r.json").read_text())["runs"][0]
+    check(run["streams_measured"] == 2 and run["streams_predicted"] == 2 and run["findings"] == [] and run["nodes"] == 5 and run["exit_code"] == 0, f"{run}")
+    row = next(line for line in out.splitlines() if line.startswith("side_first"))
+    check(row.split() == ["side_first", "2", "1", "8", "5", "2/2", "123.4", "120.0", "130.0", "0.35", "12", "7.5", "0.07", "ok", "0.001", "none"], row)
+    check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
+
+
+def sweep(place):
+    code, out, _ = place.run("two_branch", "--variant", "side_first", "--layers", "1,2,4", "--batch", "1,8", "--connections", "1,32", "--format", "json", "-q", "-o", "out")
+    runs = json.loads(out)["runs"]
+    check(code == 0 and len(runs) == 12 and {(run["layers"], run["batch"], run["connections"]) for run in runs} ==
+          {(l, b, c) for l in (1, 2, 4) for b in (1, 8) for c in (1, 32)}, f"{code} {len(runs)}")
+    check(len(list(place.folder.glob("out/*.cgl.jsonl.gz"))) == 12, "a file for each run")
+
+
+def resume(place):
+    place.run("two_branch", "--variant", "side_first,wrong", "-o", "out", "--results", "r.json")
+    code, out, _ = place.run("two_branch", "--variant", "side_first,wrong", "-o", "out", "--results", "r.json", "--resume")
+    check(code == 1 and {child["arguments"][3] for child in place.children()} == {"wrong"}, "only what did not go through runs again")
+    check(len(json.loads((place.folder / "r.json").read_text())["runs"]) == 2, "each run is there once")
+    (place.folder / "r.json").write_text("{}")
+    code, _, err = place.run("two_branch", "--results", "r.json", "--resume")
+    check(code == 2 and "r.json" in err, "a results file that is none")
+
+
+def failures(place):
+    code, out, _ = place.run("two_branch", "--variant", "null", "-o", "out")
+    waits = ["--wait" in child["arguments"] for child in place.children()]
+    check(code == 0 and waits == [True, False] and "--no-replay" in place.children()[1]["arguments"] and "not replayed" in out, f"{code} {out}")
+    code, out, _ = place.run("two_branch", "--variant", "null", "-o", "out", "--force")
+    check(code == 0 and len(place.children()) == 3 and "FAULT" in out and "cudaErrorIllegalAddress" in out, f"{code} {out}")
+    for variant, expected, text in (("wrong", 1, "WRONG 0.500"), ("not_eager", 1, "NOT AS EAGER"), ("big", 4, "24.0 GB needed"), ("crash", 3, "signal 11"),
+                                    ("faults", 3, "cudaErrorIllegalAddress"), ("no_capture", 0, "capture fails")):
+        code, out, err = place.run("two_branch", "--variant", variant, "-o", "out")
+        check(code == expected and text in out, f"{variant}: {code}\n{out}\n{err}")
+    check((place.folder / "out/two_branch.faults.small.b1.cgl.jsonl.gz").exists(), "what was recorded before the fault is kept")
+    code, out, err = place.run("two_branch", "--variant", "no_gpu,side_first", "-o", "out")
+    check(code == 4 and "no usable GPU" in err and len(place.children()) == 1 and out == "", f"no GPU: {code} {out} {err}")
+    code, out, _ = place.run("two_branch", "--variant", "side_first,same", "-o", "out")
+    check(code == 0 and "DIFFER" not in out, "equal bits")
+    code, out, _ = place.run("two_branch", "--variant", "side_first,other_bits", "-o", "out")
+    check(code == 1 and "BITS DIFFER" in out, f"other bits: {code} {out}")
+    code, out, err = place.run("two_branch", "--variant", "noisy", "-o", "out")
+    check(code == 0 and "COMPUTE-SANITIZER" in err, "lines that are no events are passed on")
+
+
+def not_traced(place):
+    code, out, _ = place.run("two_branch", "--variant", "taken", "-o", "out")
+    check(code == 4 and "not traced: CUPTI is in use by another tool" in out, f"{code} {out}")
+    lines = place.lines("out/two_branch.taken.small.b1.cgl.jsonl.gz")
+    graph = next(line for line in lines if line["type"] == "graph")
+    check("edges" in graph["facts"] and "replay_streams" not in graph["facts"] and any(line["type"] == "timing" for line in lines), "structure and times without a trace")
+    check(any(line["type"] == "loss" and "CUPTI is in use" in line["what"] for line in lines), "the file says that it was not traced")
+    code, out, _ = place.run("two_branch", "--variant", "side_first", "-o", "out", "--no-trace")
+    check(code == 0 and ["--wait" in child["arguments"] for child in place.children()] == [False] and "/-" in out, f"--no-trace: {code} {out}")
+    code, out, _ = place.run("two_branch", "--variant", "side_first", "-o", "none", "--check-only")
+    words = place.children()[0]["arguments"]
+    check(code == 0 and len(place.children()) == 1 and words[words.index("--samples") + 1] == "0" and not (place.folder / "none").exists(), "--check-only")
+
+
+def verify(place):
+    code, out, _ = place.run("two_branch", "--variant", "side_first", "-o", "out", "--verify")
+    check(code == 1 and "expected, not found: CG101 CG102" in out and "NOT AS EXPECTED" in out and "1 streams expected" not in out, f"{code} {out}")
+    code, out, _ = place.run("two_branch", "--variant", "same", "-o", "out", "--verify")
+    check(code == 1 and "the manifest says nothing about this run" in out, f"{code} {out}")
+
+
+def ending(place):
+    code, out, _ = place.run("two_branch", "--variant", "hang", "-o", "out", "--timeout", "3")
+    check(code == 3 and "ran past 3 s" in out, f"--timeout: {code} {out}")
+    for how in (signal.SIGINT, signal.SIGTERM):
+        shutil.rmtree(place.folder / "out", ignore_errors=True)
+        place.log.write_text("")
+        process = subprocess.Popen([place.bin / "cglint", "capture", "two_branch", "--variant", "hang,side_first", "-o", "out", "--results", "r.json"], env=place.env,
+                                   cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(200):
+            files = list(place.folder.glob("out/*.part/*.cgl.jsonl"))
+            if files and '"type": "graph"' in files[0].read_text():
+                break
+            time.sleep(0.05)
+        child = place.children()[0]["pid"]
+        time.sleep(0.5)
+        process.send_signal(how)
+        out, err = process.communicate(timeout=20)
+        check(process.returncode == 130 and "interrupted" in err, f"{how}: {process.returncode} {err}")
+        check(not pathlib.Path(f"/proc/{child}").exists(), "the child is gone")
+        name = place.folder / "out/two_branch.hang.small.b1.cgl.jsonl.gz"
+        done = subprocess.run([place.bin / "cglint", "lint", name, "--format", "json"], capture_output=True, text=True, env=place.env)
+        check(json.loads(done.stdout)["inputs"][0]["graphs"][0]["nodes"] == 5, "the file reads up to where it stopped")
+        check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
+
+
+TESTS = {function.__name__: function for function in (arguments, good, sweep, resume, failures, not_traced, verify, ending)}
+for name in sys.argv[2:] or TESTS:
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            TESTS[name](Place(scratch))
+        except AssertionError as error:
+            sys.exit(f"FAILED {name}: {error}")
+    print(f"passed {name}")

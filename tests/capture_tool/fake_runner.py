@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Stands in for cglint-model-runner and cglint-record: no GPU. What it does depends on the variant's name."""
+import json
+import os
+import signal
+import sys
+import time
+
+NAME = os.path.basename(sys.argv[0])
+VARIANTS = [
+    {"name": "side_first", "summary": "two streams", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "same", "summary": "same bits", "may_fault": False, "capture_fails": False, "same_bits_as": "side_first"},
+    {"name": "other_bits", "summary": "other bits", "may_fault": False, "capture_fails": False, "same_bits_as": "side_first"},
+    {"name": "null", "summary": "reads a null address", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
+    {"name": "wrong", "summary": "wrong output", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "not_eager", "summary": "output is not that of the eager step", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "taken", "summary": "CUPTI is taken", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "big", "summary": "too little memory", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "crash", "summary": "crashes", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "hang", "summary": "hangs when traced", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "faults", "summary": "faults although nobody said so", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "no_capture", "summary": "its capture fails", "may_fault": False, "capture_fails": True, "same_bits_as": ""},
+    {"name": "no_gpu", "summary": "no GPU", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "noisy", "summary": "a tool around it writes to standard output", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+]
+
+
+def tell(event, **facts):
+    print(json.dumps({"event": event, **facts}), flush=True)
+
+
+def fail(code, kind, message):
+    tell("error", kind=kind, message=message)
+    sys.exit(code)
+
+
+def record():
+    """cglint-record: hands the folder on."""
+    arguments = sys.argv[1:]
+    at = arguments.index("--")
+    os.environ["FAKE_OUT"] = arguments[arguments.index("-o") + 1]
+    os.environ["FAKE_REPLAYS"] = arguments[arguments.index("--replays") + 1]
+    os.execv(arguments[at + 1], arguments[at + 1:])
+
+
+def option(name, default=None):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+
+def run():
+    variant, traced = option("--variant"), "--wait" in sys.argv
+    with open(os.environ["FAKE_LOG"], "a", encoding="utf-8") as log:
+        log.write(json.dumps({"arguments": sys.argv[1:], "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
+                              "injection": os.environ.get("CUDA_INJECTION64_PATH"), "pid": os.getpid()}) + "\n")
+    if variant == "no_gpu":
+        fail(4, "no_gpu", "no usable GPU: none found")
+    tell("gpu", name="NVIDIA Fake", driver_version=13000)
+    if variant == "big":
+        fail(4, "memory", "too little GPU memory: 24.0 GB needed, 8.0 GB free")
+    if variant == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    tell("prepared", batch=1, persistent_bytes=1000, seconds=0.1)
+    if variant == "noisy":
+        print("========= COMPUTE-SANITIZER", flush=True)
+    if variant == "no_capture":
+        tell("capture_failed", message="cudaErrorStreamCaptureUnsupported", expected=True, streams_usable=True)
+        sys.exit(0)
+    tell("captured", nodes=5, capture_us=50.0)
+    if traced:
+        return run_traced(variant)
+    if option("--dot"):
+        with open(os.environ["FAKE_DOT"], encoding="utf-8") as source, open(option("--dot"), "w", encoding="utf-8") as out:
+            out.write(source.read())
+    code = 0
+    if "--no-replay" not in sys.argv:
+        if variant in ("null", "faults"):
+            fail(5, "fault", "the replay: cudaErrorIllegalAddress: an illegal memory access was encountered")
+        tell("output", hash="0x2" if variant == "other_bits" else "0x1", equals_eager=variant != "not_eager")
+        if "--no-check" not in sys.argv:
+            tell("check", ok=variant != "wrong", error=0.5 if variant == "wrong" else 0.001, tolerance=0.05, detail="last layer")
+        code = 1 if variant in ("wrong", "not_eager") else 0
+        if option("--samples") != "0":
+            tell("timing", samples=int(option("--samples")), median_us=123.4, p10_us=120.0, p90_us=130.0, launch_cpu_us=7.5)
+    if option("--samples") != "0":
+        tell("executable", memory_bytes=65536, memory_averaged_over=8, instantiate_us=345.6, first_instantiate_us=400.0, upload_us=12.3)
+    sys.exit(code)
+
+
+def run_traced(variant):
+    if variant == "taken":
+        print("cglint: CUPTI is in use by another tool; this process is not recorded", file=sys.stderr, flush=True)
+        tell("instantiated", nodes=5)
+        sys.stdin.readline()
+        sys.exit(0)
+    with open(os.environ["FAKE_RECORDING"], encoding="utf-8") as source:
+        lines = [line for line in source.read().splitlines() if '"graph":1' not in line]
+    with open(os.path.join(os.environ["FAKE_OUT"], f"run.{os.getpid()}.cgl.jsonl"), "w", encoding="utf-8") as out:
+        for line in lines:
+            record = json.loads(line)
+            if record["type"] == "replays":
+                out.flush()
+                tell("instantiated", nodes=5)
+                if variant == "hang":
+                    time.sleep(1000)
+                order = sys.stdin.readline().strip()
+                if order != "go":
+                    break
+                if variant == "faults":
+                    fail(5, "fault", "the replay: cudaErrorIllegalAddress: an illegal memory access was encountered")
+            if record["type"] == "end":
+                record["records"] = len(lines) - 1
+            out.write(json.dumps(record) + "\n")
+
+
+if NAME == "cglint-record":
+    record()
+elif sys.argv[1] == "list":
+    print(json.dumps({"models": [{"name": "two_branch", "summary": "a fake", "presets": [{"name": "small", "summary": "two layers", "layers": 2},
+                                  {"name": "large", "summary": "eight layers", "layers": 8}], "variants": VARIANTS}]}))
+else:
+    run()

@@ -1,0 +1,276 @@
+// cglint-capture (`cglint capture`): runs reference models on this machine's GPU, each run in processes of its own, and
+// puts recording, untraced times, output checks and findings together. Needs no CUDA itself.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "child.h"
+#include "manifest.h"
+#include "options.h"
+#include "results.h"
+#include "runner.h"
+
+namespace cglint::capture_tool {
+
+std::string_view embedded_manifest(std::string_view model);
+
+namespace {
+
+int complain(const std::string& text) {
+  fmt::print(stderr, "cglint capture: error: {}\n", base::printable(text, 4000));
+  return kExitUsage;
+}
+
+void on_signal(int) { Child::interrupt(); }
+
+const Json* find_named(const Json& list, const std::string& name) {
+  const auto found = std::find_if(list.begin(), list.end(), [&](const Json& item) { return item.value("name", "") == name; });
+  return found == list.end() ? nullptr : &*found;
+}
+
+// "no preset 'k3' in deepseek_moe: it has k2, v3 (did you mean k2?)"
+std::string unknown(std::string_view what, const std::string& name, const Json& list) {
+  std::vector<std::string> names;
+  for (const Json& item : list) names.push_back(item.value("name", ""));
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string_view close = base::closest(name, views);
+  return fmt::format("no {} is named '{}': there are {}{}", what, base::printable(name), fmt::join(names, ", "), close.empty() ? "" : fmt::format(" (did you mean {}?)", close));
+}
+
+void define(CLI::App& app, Options& o) {
+  app.add_option("model", o.model, "The model (--list names them)");
+  app.add_flag("--list", o.list, "List the models, their presets and variants, and what is expected of them");
+  app.add_option("--variant", o.variants, "Variants to run (default: all)")->delimiter(',');
+  app.add_option("--preset", o.preset, "Published shapes to run with (default: the model's first)");
+  app.add_option("--layers", o.layers, "Numbers of layers (default: the preset's); several make a sweep")->delimiter(',')->check(CLI::Range(1, 1024));
+  app.add_option("--batch", o.batches, "Tokens of the decode step; several make a sweep")->delimiter(',')->check(CLI::Range(1, 65536))->capture_default_str();
+  app.add_option("--context", o.context, "Tokens already in the cache")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of weights, inputs and cache")->capture_default_str();
+  app.add_option("--connections", o.connections, "CUDA_DEVICE_MAX_CONNECTIONS of the runs; several make a sweep")->delimiter(',')->check(CLI::Range(1, 32));
+  app.add_option("--replays", o.replays, "Traced replays")->check(CLI::Range(1, 10000))->capture_default_str();
+  app.add_option("--samples", o.samples, "Untraced, timed replays; 0: no times")->check(CLI::Range(0, 100000))->capture_default_str();
+  app.add_option("--serve", o.serve, "Instead of one graph: this many rounds of a draft graph and a target graph that verifies its tokens")->check(CLI::Range(1, 10000));
+  app.add_option("--draft-tokens", o.draft_tokens, "With --serve: tokens that the draft graph proposes each round")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--draft-layers", o.draft_layers, "With --serve: layers of the draft graph")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("-o,--output", o.output, "Folder for the capture files, or the name of the only one (NAME.cgl.jsonl[.gz|.zst])")->capture_default_str();
+  app.add_option("--results", o.results, "Write the results to this file as JSON, after every run");
+  app.add_flag("--resume", o.resume, "Leave out the runs that the --results file has already");
+  app.add_option("--format", o.format, "What goes to standard output at the end")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  app.add_flag("--verify", o.verify, "Compare findings and streams with the model's manifest; exit 1 if they differ");
+  app.add_flag("--force", o.force, "Replay a graph that would read null or freed addresses, in a process of its own");
+  app.add_flag("--no-trace", o.no_trace, "Without recorder and CUPTI: for compute-sanitizer, and for times alone");
+  app.add_flag("--check-only", o.check_only, "Only compare outputs with the reference: no recording, no times");
+  app.add_flag("--no-check", o.no_check, "Do not compare outputs with the reference");
+  app.add_flag("--no-pdl", o.no_pdl, "Plain launches instead of programmatic ones");
+  app.add_option("--moe-config", o.moe_config, "Folder of tile tables for fused MoE, named and formed as vLLM's");
+  app.add_option("--timeout", o.timeout_s, "Seconds that a process of a run may take")->check(CLI::Range(1, 86400))->capture_default_str();
+  app.add_flag("-q,--quiet", o.quiet, "No progress on stderr");
+  app.footer(
+      "Exit codes: 0 all runs went through; 1 an output is wrong, or --verify found a difference; 2 wrong usage, or this build has no CUDA\n"
+      "parts; 3 a CUDA call failed or a program crashed; 4 something could not be recorded here (no GPU, no CUPTI, CUPTI taken, too little\n"
+      "memory); 130 interrupted. Where several apply, the first of 130, 3, 2, 1, 4. Findings alone do not change it.");
+}
+
+std::string list_text(const Json& models) {
+  std::string text;
+  for (const Json& model : models["models"]) {
+    const std::string name = model["name"];
+    text += fmt::format("{}: {}\n", name, model.value("summary", ""));
+    for (const Json& preset : model["presets"]) text += fmt::format("  preset  {:<18} {}\n", preset.value("name", ""), preset.value("summary", ""));
+    const std::string_view source = embedded_manifest(name);
+    const auto manifest = Manifest::parse(source, "manifest of " + name);
+    for (const Json& variant : model["variants"]) {
+      text += fmt::format("  variant {:<18} {}\n", variant.value("name", ""), variant.value("summary", ""));
+      if (source.empty() || !manifest) continue;
+      const Json& preset = model["presets"].front();
+      const RunKey key{variant.value("name", ""), preset.value("name", ""), preset.value("layers", 0), preset.value("layers", 0), 1};
+      if (const auto expected = manifest->expected(key))
+        text += fmt::format("  {:<26} expected ({}, batch 1): {}{}\n", "", key.preset, expected->codes.empty() ? "no finding" : fmt::to_string(fmt::join(expected->codes, " ")),
+                            expected->streams ? fmt::format(", {} streams", *expected->streams) : "");
+    }
+    if (!source.empty() && !manifest) text += fmt::format("  {}\n", manifest.error().to_string());
+    if (source.empty()) text += "  no manifest\n";
+    if (manifest && !manifest->sources().empty()) text += fmt::format("  sources {}\n", fmt::join(manifest->sources(), ", "));
+  }
+  return text;
+}
+
+bool names_file(const std::string& output) {
+  return output.ends_with(".cgl.jsonl") || output.ends_with(".cgl.jsonl.gz") || output.ends_with(".cgl.jsonl.zst");
+}
+
+std::vector<Planned> plan(const Options& options, const Json& model, const Json& preset) {
+  std::vector<Planned> runs;
+  const int published = preset.value("layers", 0);
+  const std::vector<int> layers = options.layers.empty() ? std::vector<int>{published} : options.layers;
+  const std::vector<int> connections = options.connections.empty() ? std::vector<int>{0} : options.connections;
+  std::vector<std::string> variants = options.variants;
+  if (variants.empty())
+    for (const Json& variant : model["variants"]) variants.push_back(variant["name"]);
+  for (const int layer_count : layers)
+    for (const int batch : options.batches)
+      for (const int connection : connections)
+        for (const std::string& name : variants) {
+          const Json& variant = *find_named(model["variants"], name);
+          Planned planned;
+          planned.run = {{"model", options.model}, {"variant", name}, {"preset", preset["name"]}, {"layers", layer_count}, {"batch", batch}, {"context", options.context}, {"seed", options.seed}};
+          std::string file = fmt::format("{}.{}.{}.b{}", options.model, name, preset["name"].get<std::string>(), batch);
+          if (layer_count != published) file += fmt::format(".l{}", layer_count);
+          if (connection != 0) {
+            planned.run["connections"] = connection;
+            file += fmt::format(".c{}", connection);
+          }
+          if (options.no_pdl) {
+            planned.run["pdl"] = false;
+            file += ".nopdl";
+          }
+          if (options.serve > 0) {
+            planned.run["serve"] = {{"rounds", options.serve}, {"draft_tokens", options.draft_tokens}, {"draft_layers", options.draft_layers}};
+            file += ".serve";
+          }
+          if (const std::string other = variant.value("same_bits_as", ""); !other.empty()) planned.run["same_bits_as"] = other;
+          planned.recording = names_file(options.output) ? options.output : (std::filesystem::path(options.output) / (file + ".cgl.jsonl.gz")).string();
+          planned.published_layers = published;
+          planned.may_fault = variant.value("may_fault", false);
+          planned.capture_fails = variant.value("capture_fails", false);
+          runs.push_back(std::move(planned));
+        }
+  return runs;
+}
+
+std::string progress_of(const Json& run, int code) {
+  std::string text;
+  if (run.contains("error")) return run["error"].get<std::string>();
+  if (run.contains("timing")) text += fmt::format("{:.1f} us", run["timing"].value("median_us", 0.0));
+  if (run.contains("streams_measured")) text += fmt::format("{}{} streams", text.empty() ? "" : ", ", run["streams_measured"].dump());
+  for (const Json& finding : run.value("findings", Json::array())) text += (text.empty() ? "" : " ") + finding.get<std::string>();
+  return text.empty() ? fmt::format("exit code {}", code) : text;
+}
+
+// The first of 130, 3, 2, 1, 4, 0.
+int worse(int a, int b) {
+  constexpr std::array kOrder = {kExitInterrupted, kExitInternal, kExitUsage, kExitWrong, kExitMissing};
+  for (const int code : kOrder)
+    if (a == code || b == code) return code;
+  return kExitGood;
+}
+
+int run(const Options& options) {
+  Programs programs;
+  if (const std::string missing = find_programs(programs); !missing.empty()) return complain(missing);
+  const auto models = list_models(programs);
+  if (!models) {
+    complain(models.error().to_string());
+    return kExitInternal;
+  }
+  if (options.list) {
+    std::fputs(list_text(*models).c_str(), stdout);
+    return kExitGood;
+  }
+  if (options.model.empty()) return complain("which model? (--list names them)");
+  const Json* const model = find_named((*models)["models"], options.model);
+  if (model == nullptr) return complain(unknown("model", options.model, (*models)["models"]));
+  for (const std::string& variant : options.variants)
+    if (find_named((*model)["variants"], variant) == nullptr) return complain(unknown("variant of " + options.model, variant, (*model)["variants"]));
+  const Json* const preset = options.preset.empty() ? &(*model)["presets"].front() : find_named((*model)["presets"], options.preset);
+  if (preset == nullptr) return complain(unknown("preset of " + options.model, options.preset, (*model)["presets"]));
+  if (options.resume && options.results.empty()) return complain("--resume needs --results");
+  if (options.verify && (options.check_only || options.no_trace)) return complain("--verify needs a recording: not with --no-trace or --check-only");
+  if (options.serve > 0 && options.check_only) return complain("--serve has no check: not with --check-only");
+
+  std::vector<Planned> runs = plan(options, *model, *preset);
+  if (names_file(options.output) && runs.size() > 1) return complain(fmt::format("{} runs cannot go into one file: name a folder with -o", runs.size()));
+  std::optional<Manifest> manifest;
+  if (options.verify) {
+    const std::string_view text = embedded_manifest(options.model);
+    if (text.empty()) return complain(options.model + " has no manifest: nothing to verify");
+    auto parsed = Manifest::parse(text, "manifest of " + options.model);
+    if (!parsed) {
+      complain(parsed.error().to_string());
+      return kExitInternal;
+    }
+    manifest = std::move(*parsed);
+  }
+  Json document = make_document(options.model);
+  if (options.resume && std::filesystem::exists(options.results)) {
+    auto earlier = read_document(options.results);
+    if (!earlier) return complain(earlier.error().to_string());
+    document = std::move(*earlier);
+  }
+  std::error_code error;
+  const std::filesystem::path folder = names_file(options.output) ? std::filesystem::path(options.output).parent_path() : std::filesystem::path(options.output);
+  if (!options.check_only && !folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) return complain(fmt::format("cannot make {}: {}", folder.string(), error.message()));
+
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);  // a child that is gone is seen by its exit code
+
+  int code = kExitGood;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Planned& planned = runs[i];
+    Json& all = document["runs"];
+    const auto earlier = std::find_if(all.begin(), all.end(), [&](const Json& run) { return same_run(run, planned.run); });
+    if (earlier != all.end() && earlier->value("exit_code", kExitInternal) == kExitGood) continue;
+    if (earlier != all.end()) all.erase(static_cast<std::size_t>(earlier - all.begin()));
+    const std::string label = fmt::format("[{}/{}] {} {} {}, {} layers, batch {}{}", i + 1, runs.size(), options.model, planned.run["variant"].get<std::string>(),
+                                          planned.run["preset"].get<std::string>(), planned.run["layers"].dump(), planned.run["batch"].dump(),
+                                          planned.run.contains("connections") ? fmt::format(", {} connections", planned.run["connections"].dump()) : "");
+    if (!options.quiet) fmt::print(stderr, "{} ...\n", label);
+    const auto begin = std::chrono::steady_clock::now();
+    const int one = execute(programs, options, manifest ? &*manifest : nullptr, planned, document["gpu"]);
+    planned.run["exit_code"] = one;
+    planned.run["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    code = worse(code, one);
+    if (!options.quiet) fmt::print(stderr, "{}: {}\n", label, base::printable(progress_of(planned.run, one), 300));
+    all.push_back(planned.run);
+    if (!compare_bits(all)) code = worse(code, kExitWrong);
+    if (!options.results.empty()) {
+      if (const auto written = write_document(document, options.results); !written) {
+        complain(written.error().to_string());
+        return kExitInternal;
+      }
+    }
+    if (one == kExitInterrupted) {
+      fmt::print(stderr, "cglint capture: interrupted{}\n", planned.run.contains("recording") ? fmt::format("; {} holds what was recorded until then", planned.recording) : "");
+      break;
+    }
+    // Without a GPU, and where the options fit no run, the others end the same way.
+    if (one == kExitUsage || (one == kExitMissing && planned.run.value("error", "").starts_with("no usable GPU"))) {
+      complain(planned.run.value("error", "this run is not possible"));
+      return code;
+    }
+  }
+  const std::string text = options.format == "json" ? document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n" : render_table(document);
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? code : worse(code, kExitInternal);
+}
+
+}  // namespace
+}  // namespace cglint::capture_tool
+
+int main(int argc, char** argv) {
+  using namespace cglint::capture_tool;
+  CLI::App app("Runs reference models on this machine's GPU: captures each variant into a CUDA graph, records and lints it, replays it\nunder a tracer and without one, and compares the outputs with a plain reference.", "cglint capture");
+  Options options;
+  define(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return kExitGood;
+  } catch (const CLI::ParseError& error) {
+    return complain(std::string(error.what()) + " (--help lists the options)");
+  }
+  return run(options);
+}

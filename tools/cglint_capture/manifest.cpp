@@ -1,0 +1,112 @@
+#include "manifest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <regex>
+#include <toml++/toml.h>
+
+namespace cglint::capture_tool {
+
+base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view name) {
+  const auto wrong = [&](std::uint32_t line, std::string_view what) {
+    return base::make_error(base::ErrorCode::malformed, fmt::format("line {}: {}", line, what)).with_file(name);
+  };
+  toml::table table;
+  try {
+    table = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    return wrong(error.source().begin.line, error.description());
+  }
+  Manifest manifest;
+  static const std::regex kCode("CG[0-9]{3}");
+  for (const auto& [key, value] : table) {
+    const std::uint32_t line = key.source().begin.line;
+    if (key == "summary") continue;  // for readers
+    if (key == "sources") {
+      const toml::array* const list = value.as_array();
+      if (list == nullptr || !list->is_homogeneous<std::string>()) return wrong(line, "sources is a list of texts");
+      for (const auto& item : *list) manifest.sources_.push_back(*item.value<std::string>());
+      continue;
+    }
+    if (key != "expect") return wrong(line, fmt::format("unknown key '{}'", key.str()));
+    const toml::array* const list = value.as_array();
+    if (list == nullptr || !list->is_array_of_tables()) return wrong(line, "expect is an array of tables: [[expect]]");
+    for (const auto& item : *list) {
+      const toml::table& fields = *item.as_table();
+      Entry entry;
+      std::vector<std::string> variants;
+      for (const auto& [field, content] : fields) {
+        const std::uint32_t at = field.source().begin.line;
+        const auto number = content.value<std::int64_t>();
+        const bool is_count = content.is_integer() && number && *number >= 0 && *number < (std::int64_t{1} << 30);
+        if (field == "variant") {
+          if (const auto one = content.value<std::string>()) {
+            variants.push_back(*one);
+          } else if (const toml::array* const several = content.as_array(); several != nullptr && several->is_homogeneous<std::string>()) {
+            for (const auto& one_of : *several) variants.push_back(*one_of.value<std::string>());
+          } else {
+            return wrong(at, "variant is a text or a list of texts");
+          }
+        } else if (field == "preset") {
+          const auto preset = content.value<std::string>();
+          if (!preset) return wrong(at, "preset is a text");
+          entry.preset = *preset;
+        } else if (field == "codes") {
+          const toml::array* const codes = content.as_array();
+          if (codes == nullptr) return wrong(at, "codes is a list");
+          entry.codes.emplace();
+          for (const auto& code : *codes) {
+            const auto word = code.value<std::string>();
+            if (!word || !std::regex_match(*word, kCode)) return wrong(at, "codes are texts like \"CG101\"");
+            entry.codes->push_back(*word);
+          }
+          std::sort(entry.codes->begin(), entry.codes->end());
+        } else if (field == "batch_min" || field == "batch_max" || field == "layers_min" || field == "streams" || field == "streams_per_layer") {
+          if (!is_count) return wrong(at, fmt::format("{} is a number, 0 or more", field.str()));
+          if (field == "batch_min") entry.batch_min = static_cast<int>(*number);
+          if (field == "batch_max") entry.batch_max = static_cast<int>(*number);
+          if (field == "layers_min") entry.layers_min = static_cast<int>(*number);
+          if (field == "streams") entry.streams = static_cast<std::uint32_t>(*number);
+          if (field == "streams_per_layer") entry.streams_per_layer = static_cast<std::uint32_t>(*number);
+        } else if (field != "note") {
+          return wrong(at, fmt::format("unknown key '{}'", field.str()));
+        }
+      }
+      if (variants.empty()) return wrong(item.source().begin.line, "an entry needs a variant");
+      for (const std::string& variant : variants) manifest.variants_[variant].push_back(entry);
+    }
+  }
+  return manifest;
+}
+
+std::optional<Expectation> Manifest::expected(const RunKey& run) const {
+  const auto found = variants_.find(run.variant);
+  if (found == variants_.end()) return std::nullopt;
+  std::optional<Expectation> result;
+  for (const Entry& entry : found->second) {
+    if ((!entry.preset.empty() && entry.preset != run.preset) || run.batch < entry.batch_min || run.batch > entry.batch_max ||
+        run.layers < entry.layers_min)
+      continue;
+    if (!result) result.emplace();
+    if (entry.codes) result->codes = *entry.codes;
+    if (entry.streams) result->streams = entry.streams;
+    if (entry.streams_per_layer) result->streams_per_layer = *entry.streams_per_layer;
+  }
+  return result;
+}
+
+std::optional<std::uint32_t> Manifest::expected_streams(const Expectation& expectation, const RunKey& run) {
+  if (!expectation.streams) return std::nullopt;
+  const std::int64_t streams = std::int64_t{*expectation.streams} -
+                               std::int64_t{expectation.streams_per_layer} * (run.published_layers - run.layers);
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(streams, 1));
+}
+
+std::vector<std::string> Manifest::variants() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entries] : variants_) names.push_back(name);
+  return names;
+}
+
+}  // namespace cglint::capture_tool

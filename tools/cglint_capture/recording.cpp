@@ -1,0 +1,84 @@
+#include "recording.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <set>
+
+#include "export/capture_writer.h"
+#include "export/export.h"
+#include "import/common/importer.h"
+
+namespace cglint::capture_tool {
+namespace {
+
+bool is_top(const ir::Graph& graph) { return graph.info.role == ir::GraphRole::captured || graph.info.role == ir::GraphRole::built; }
+
+using StreamSet = std::set<std::pair<std::int32_t, std::uint64_t>>;
+
+std::uint32_t streams_of(const ir::Graph& graph, StreamSet& all) {
+  std::size_t most = 0;
+  for (const ir::Replay& replay : graph.replays) {
+    StreamSet streams;
+    for (std::uint32_t i = replay.ops.first; i < replay.ops.first + replay.ops.count; ++i) {
+      const ir::ReplayOp& op = graph.replay_ops[i];
+      streams.emplace(op.device, op.stream);
+    }
+    all.insert(streams.begin(), streams.end());
+    most = std::max(most, streams.size());
+  }
+  return static_cast<std::uint32_t>(most);
+}
+
+void add(ir::Graph& graph, ir::GraphInfo& info, const UntracedFacts& facts) {
+  info.batch_size = facts.batch;
+  graph.facts.insert(ir::Fact::graph_key);
+  if (facts.instantiate_us > 0) {
+    info.instantiate_ns = std::llround(facts.instantiate_us * 1e3);
+    info.upload_ns = std::llround(facts.upload_us * 1e3);
+    if (facts.memory_bytes >= 0) info.memory_bytes = static_cast<std::uint64_t>(facts.memory_bytes);
+    graph.facts.insert(ir::Fact::instantiate_info);
+  }
+  if (facts.timing.samples > 0) {
+    info.untraced = facts.timing;
+    graph.facts.insert(ir::Fact::untraced_times);
+  }
+}
+
+}  // namespace
+
+base::Result<Recorded> write_recording(const std::string& from, const std::string& to, const std::vector<UntracedFacts>& facts,
+                                       const std::string& note) {
+  auto recording = import::read_file(from, {});
+  if (!recording) return std::move(recording).error();
+  Recorded recorded;
+  StreamSet all;
+  std::size_t next = 0;
+  for (const auto& graph : recording->graphs) {
+    if (graph == nullptr || !is_top(*graph)) continue;
+    if (next < facts.size()) add(*graph, graph->info, facts[next]);
+    ++next;
+    recorded.graphs.push_back({std::string(recording->text(graph->info.name)), graph->node_count(), graph->info.instantiated,
+                               streams_of(*graph, all)});
+  }
+  recorded.total_streams = static_cast<std::uint32_t>(all.size());
+  if (!note.empty()) recording->add_loss(ir::Loss::Severity::data_loss, note);
+  exporter::CaptureWriterOptions options;
+  options.producer = "cglint capture " CGLINT_VERSION;
+  options.compression = exporter::compression_of_path(to);
+  options.level = 9;
+  options.merge_equal = false;
+  const std::string temporary = to + ".new";
+  auto written = exporter::write_capture_file(*recording, temporary, options);
+  if (!written) return std::move(written).error().with_file(to);
+  if (std::rename(temporary.c_str(), to.c_str()) != 0) {
+    base::Error error = base::make_error(base::ErrorCode::io, std::string("cannot be written: ") + std::strerror(errno)).with_file(to);
+    std::remove(temporary.c_str());
+    return error;
+  }
+  return recorded;
+}
+
+}  // namespace cglint::capture_tool

@@ -1,0 +1,416 @@
+#include "runner.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "child.h"
+#include "recording.h"
+
+namespace cglint::capture_tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The exit codes of cglint-model-runner.
+constexpr int kRunnerFault = 5;
+
+Clock::time_point deadline_of(const Options& options) { return Clock::now() + std::chrono::seconds(options.timeout_s); }
+
+std::vector<std::string> runner_arguments(const Programs& programs, const Options& options, const Json& run) {
+  std::vector<std::string> arguments = {programs.runner, "run", run["model"], "--variant", run["variant"], "--preset", run["preset"]};
+  for (const char* key : {"layers", "batch", "context", "seed"}) {
+    arguments.push_back(std::string("--") + key);
+    arguments.push_back(run[key].dump());
+  }
+  if (options.no_pdl) arguments.emplace_back("--no-pdl");
+  if (!options.moe_config.empty()) arguments.insert(arguments.end(), {"--moe-config", options.moe_config});
+  if (options.serve > 0)
+    arguments.insert(arguments.end(), {"--serve", std::to_string(options.serve), "--draft-tokens", std::to_string(options.draft_tokens),
+                                       "--draft-layers", std::to_string(options.draft_layers)});
+  return arguments;
+}
+
+Child::Environment environment_of(const Json& run) {
+  if (!run.contains("connections")) return {};
+  return {{"CUDA_DEVICE_MAX_CONNECTIONS", run["connections"].dump()}};
+}
+
+// The first words of the recorder's own message, where it could not record.
+std::string recorder_message(const std::string& errors) {
+  std::string message;
+  for (std::size_t begin = 0; begin < errors.size();) {
+    const std::size_t end = std::min(errors.find('\n', begin), errors.size());
+    const std::string line = errors.substr(begin, end - begin);
+    if (line.starts_with("cglint: ")) message = line.substr(8);
+    begin = end + 1;
+  }
+  return message;
+}
+
+struct Outcome {
+  bool interrupted = false, timed_out = false;
+  Exit exit;
+  std::string error, error_kind;  // of an error event
+};
+
+// Reads events until the child ends; `on_event` may send orders. Lines that are none go to standard error: a tool around
+// the runner may write its own.
+template <typename OnEvent>
+Outcome follow(Child& child, Clock::time_point deadline, const OnEvent& on_event) {
+  Outcome outcome;
+  std::string line;
+  while (true) {
+    const Child::Read read = child.read_line(line, deadline);
+    if (read == Child::Read::end) break;
+    if (read == Child::Read::interrupted || read == Child::Read::timeout) {
+      outcome.interrupted = read == Child::Read::interrupted;
+      outcome.timed_out = !outcome.interrupted;
+      child.kill_group();
+      break;
+    }
+    const Json event = Json::parse(line, nullptr, false);
+    if (!event.is_object() || !event.contains("event") || !event["event"].is_string()) {
+      fmt::print(stderr, "{}\n", line);
+      continue;
+    }
+    if (event["event"] == "error") {
+      outcome.error = event.value("message", "unknown error");
+      outcome.error_kind = event.value("kind", "");
+    }
+    on_event(event);
+  }
+  outcome.exit = child.finish(deadline);
+  if (Child::is_interrupted()) outcome.interrupted = true;
+  return outcome;
+}
+
+// One line that says why a child did not end well, or "".
+std::string problem_of(const Outcome& outcome, const Options& options) {
+  if (!outcome.error.empty()) return outcome.error;
+  if (outcome.timed_out) return fmt::format("ran past {} s and was ended (--timeout)", options.timeout_s);
+  if (outcome.exit.signal != 0) return fmt::format("the runner was ended by signal {}", outcome.exit.signal);
+  if (outcome.exit.code == 127) return "the runner could not be started";
+  if (outcome.exit.code > 1) return fmt::format("the runner ended with exit code {}", outcome.exit.code);
+  return "";
+}
+
+int exit_code_of(const Outcome& outcome) {
+  if (outcome.interrupted) return kExitInterrupted;
+  if (outcome.exit.code == 4) return kExitMissing;
+  if (outcome.exit.code == 2) return kExitUsage;
+  if (outcome.exit.code == 1) return kExitWrong;
+  return outcome.exit.code == 0 && !outcome.timed_out ? kExitGood : kExitInternal;
+}
+
+// A folder that goes with its contents.
+class ScratchFolder {
+ public:
+  ScratchFolder(const std::string& beside, bool is_needed) : path_(fmt::format("{}.{}.part", beside, getpid())) {
+    if (!is_needed) return;
+    std::error_code error;
+    std::filesystem::create_directories(path_, error);
+    if (error) problem_ = fmt::format("cannot make {}: {}", path_, error.message());
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+  // The recorder's file, or "".
+  [[nodiscard]] std::string recording() const {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(path_, ignored))
+      if (entry.path().string().ends_with(".cgl.jsonl")) return entry.path().string();
+    return "";
+  }
+
+ private:
+  std::string path_, problem_;
+};
+
+// The report of cglint lint on `file`; the error is one line.
+base::Result<Json> lint(const Programs& programs, const Options& options, const std::string& file) {
+  std::vector<std::string> arguments = {programs.cglint, "lint", "--format", "json", "--no-progress"};
+  arguments.push_back(file);
+  Child child(arguments, {}, true);
+  std::string text, line;
+  const Clock::time_point deadline = deadline_of(options);
+  while (child.read_line(line, deadline) == Child::Read::line) text += line + '\n';
+  const Exit exit = child.finish(deadline);
+  Json report = Json::parse(text, nullptr, false);
+  if (report.is_object() && report.contains("findings")) return report;
+  return base::make_error(base::ErrorCode::internal, fmt::format("cglint lint gave no report (exit code {})", exit.code)).with_file(file);
+}
+
+// Would a replay read addresses that are not there? The reason, or "".
+std::string unsafe_to_replay(const Json& report) {
+  for (const Json& finding : report["findings"])
+    if (finding.value("code", "").starts_with("CG3") && finding.value("severity", "") == "error")
+      return fmt::format("{} {}", finding.value("code", ""), finding.value("message", ""));
+  return "";
+}
+
+void add_report(const Json& report, const std::vector<RecordedGraph>& graphs, Json& run) {
+  std::set<std::string> codes, unchecked;
+  for (const Json& finding : report["findings"])
+    if (!finding.value("suppressed", false)) codes.insert(finding.value("code", ""));
+  for (const Json& entry : report.value("not_checked", Json::array())) unchecked.insert(entry.value("code", ""));
+  run["findings"] = codes;
+  run["not_checked"] = unchecked;
+  Json per_graph = Json::array();
+  std::int64_t predicted = -1;
+  for (const RecordedGraph& graph : graphs) {
+    Json entry = {{"name", graph.name}, {"nodes", graph.nodes}};
+    for (const Json& input : report.value("inputs", Json::array()))
+      for (const Json& listed : input.value("graphs", Json::array()))
+        if (listed.value("name", "") == graph.name && listed.contains("streams_predicted")) entry["streams_predicted"] = listed["streams_predicted"];
+    if (graph.streams_measured > 0) entry["streams_measured"] = graph.streams_measured;
+    if (entry.contains("streams_predicted")) predicted = std::max(predicted, entry["streams_predicted"].get<std::int64_t>());
+    per_graph.push_back(std::move(entry));
+  }
+  if (predicted >= 0) run["streams_predicted"] = predicted;
+  if (graphs.size() > 1) run["graphs"] = std::move(per_graph);
+}
+
+void verify(const Manifest* manifest, const Planned& planned, Json& run) {
+  Json differences = Json::array();
+  const RunKey key{run["variant"], run["preset"], run["layers"], planned.published_layers, run["batch"]};
+  const auto expected = manifest == nullptr ? std::nullopt : manifest->expected(key);
+  if (!expected) {
+    differences.push_back("the manifest says nothing about this run");
+  } else {
+    const auto found = run.value("findings", std::vector<std::string>());
+    std::vector<std::string> lacking, beyond;
+    std::set_difference(expected->codes.begin(), expected->codes.end(), found.begin(), found.end(), std::back_inserter(lacking));
+    std::set_difference(found.begin(), found.end(), expected->codes.begin(), expected->codes.end(), std::back_inserter(beyond));
+    if (!run.contains("findings")) differences.push_back("nothing was linted");
+    if (!lacking.empty()) differences.push_back(fmt::format("expected, not found: {}", fmt::join(lacking, " ")));
+    if (!beyond.empty()) differences.push_back(fmt::format("found, not expected: {}", fmt::join(beyond, " ")));
+    if (const auto streams = Manifest::expected_streams(*expected, key)) {
+      for (const char* kind : {"streams_predicted", "streams_measured"})
+        if (run.contains(kind) && run[kind] != *streams) differences.push_back(fmt::format("{} streams expected, {} {}", *streams, run[kind].dump(), kind + 8));
+      run["expected_streams"] = *streams;
+    }
+    run["expected"] = expected->codes;
+  }
+  const bool ok = differences.empty();
+  run["verify"] = {{"ok", ok}, {"differences", std::move(differences)}};
+}
+
+// What an untraced child tells of itself.
+void take_event(const Json& event, Json& run, Json& gpu) {
+  const std::string name = event["event"];
+  Json facts = event;
+  facts.erase("event");
+  if (name == "gpu") gpu = std::move(facts);
+  else if (name == "prepared") run["model_memory_bytes"] = run.value("model_memory_bytes", std::int64_t{0}) + facts.value("persistent_bytes", std::int64_t{0});
+  else if (name == "captured") run["nodes"] = facts["nodes"], run["capture_us"] = facts["capture_us"];
+  else if (name == "timing" || name == "executable" || name == "output" || name == "check" || name == "capture_failed") run[name] = std::move(facts);
+}
+
+UntracedFacts untraced_facts(const Json& run) {
+  UntracedFacts facts;
+  facts.batch = run["batch"];
+  const auto read = [&](const char* group, const char* key, auto& out) {
+    if (run.contains(group) && run[group].contains(key) && run[group][key].is_number()) run[group][key].get_to(out);
+  };
+  read("timing", "samples", facts.timing.samples);
+  read("timing", "median_us", facts.timing.median_us);
+  read("timing", "p10_us", facts.timing.p10_us);
+  read("timing", "p90_us", facts.timing.p90_us);
+  read("timing", "launch_cpu_us", facts.timing.launch_cpu_us);
+  read("executable", "instantiate_us", facts.instantiate_us);
+  read("executable", "upload_us", facts.upload_us);
+  read("executable", "memory_bytes", facts.memory_bytes);
+  return facts;
+}
+
+class Execution {
+ public:
+  Execution(const Programs& programs, const Options& options, const Manifest* manifest, Planned& planned, Json& gpu)
+      : programs_(programs), options_(options), manifest_(manifest), planned_(planned), run_(planned.run), gpu_(gpu), scratch_(planned.recording, !options.check_only) {}
+
+  int run() {
+    if (!scratch_.problem().empty()) return give_up(kExitUsage, scratch_.problem());
+    const bool traces = !options_.no_trace && !options_.check_only;
+    if (traces) {
+      if (const int code = traced(); code != kExitGood) return code;
+    } else if (planned_.may_fault) {
+      not_replayed_ = "the variant reads a null address";
+    }
+    const int measured = planned_.capture_fails && traces ? kExitGood : untraced();
+    if (measured == kExitInterrupted) keep_torn();
+    if (measured == kExitInterrupted || measured == kExitUsage) return measured;
+    int code = measured;
+    if (const int written = write(traces); written != kExitGood && (code == kExitGood || code == kExitWrong)) code = written == kExitMissing && code == kExitWrong ? code : written;
+    if (options_.verify) {
+      verify(manifest_, planned_, run_);
+      if (!run_["verify"]["ok"].get<bool>() && (code == kExitGood || code == kExitMissing)) code = kExitWrong;
+    }
+    return code;
+  }
+
+ private:
+  int give_up(int code, const std::string& reason) {
+    run_["error"] = reason;
+    return code;
+  }
+
+  // Records; lints when the graph is on disk and decides whether it is replayed.
+  int traced() {
+    std::vector<std::string> arguments = {programs_.record, "-o", scratch_.path() + "/", "--replays", std::to_string(std::max(options_.replays, options_.serve * options_.draft_tokens)), "--no-python-stacks", "--"};
+    for (std::string& argument : runner_arguments(programs_, options_, run_)) arguments.push_back(std::move(argument));
+    arguments.insert(arguments.end(), {"--wait", "--replays", std::to_string(options_.replays)});
+    Child child(arguments, environment_of(run_));
+    base::Result<void> linted;
+    Json capture_failed;
+    const Clock::time_point deadline = deadline_of(options_);
+    const Outcome outcome = follow(child, deadline, [&](const Json& event) {
+      if (event["event"] == "gpu") take_event(event, run_, gpu_);
+      if (event["event"] == "captured") take_event(event, run_, gpu_);
+      if (event["event"] == "capture_failed") take_event(event, run_, gpu_);
+      if (event["event"] != "instantiated") return;
+      run_["nodes"] = event["nodes"];
+      if (planned_.may_fault) not_replayed_ = "the variant reads a null address";
+      if (const std::string file = scratch_.recording(); !file.empty()) {
+        if (auto report = lint(programs_, options_, file)) {
+          if (std::string reason = unsafe_to_replay(*report); !reason.empty()) not_replayed_ = std::move(reason);
+        } else {
+          linted = std::move(report).error();
+        }
+      }
+      child.send(not_replayed_.empty() && linted ? "go\n" : "stop\n");
+    });
+    const std::string said = recorder_message(child.errors());
+    if (outcome.interrupted) {
+      keep_torn();
+      return kExitInterrupted;
+    }
+    if (!linted) return give_up(kExitInternal, linted.error().to_string());
+    const std::string problem = problem_of(outcome, options_);
+    if (!problem.empty() && !(planned_.capture_fails && run_.contains("capture_failed"))) {
+      keep_torn();
+      if (outcome.exit.code == kRunnerFault) run_["fault"] = problem;
+      return give_up(exit_code_of(outcome), problem);
+    }
+    if (scratch_.recording().empty() && !planned_.capture_fails)
+      run_["not_traced"] = said.empty() ? "the recorder wrote nothing" : said;
+    return planned_.capture_fails ? exit_code_of(outcome) : kExitGood;
+  }
+
+  // Measures without recorder and CUPTI; a graph that must not be replayed only in a child of its own, if asked to.
+  int untraced() {
+    int code = child_without_recorder(!not_replayed_.empty());
+    if (code == kExitInterrupted) return code;
+    if (!not_replayed_.empty()) {
+      if (!options_.force) {
+        run_["not_replayed"] = not_replayed_;
+      } else {
+        run_["replayed_by_force"] = not_replayed_;
+        code = std::max(code, child_without_recorder(false));
+      }
+    }
+    return code;
+  }
+
+  int child_without_recorder(bool no_replay) {
+    std::vector<std::string> arguments = runner_arguments(programs_, options_, run_);
+    if (no_replay) arguments.emplace_back("--no-replay");
+    if (options_.no_check) arguments.emplace_back("--no-check");
+    arguments.insert(arguments.end(), {"--samples", std::to_string(options_.check_only ? 0 : options_.samples)});
+    if (!options_.check_only && scratch_.recording().empty()) arguments.insert(arguments.end(), {"--dot", scratch_.path() + "/graph.dot"});
+    Child::Environment environment = environment_of(run_);
+    environment.emplace_back("CUDA_INJECTION64_PATH", "");
+    Child child(arguments, environment);
+    const Outcome outcome = follow(child, deadline_of(options_), [&](const Json& event) { take_event(event, run_, gpu_); });
+    if (outcome.interrupted) return kExitInterrupted;
+    if (outcome.exit.code == kRunnerFault && !not_replayed_.empty()) {  // what was to be shown
+      run_["fault"] = problem_of(outcome, options_);
+      return kExitGood;
+    }
+    if (run_.contains("capture_failed") && planned_.capture_fails) return exit_code_of(outcome);
+    if (const std::string problem = problem_of(outcome, options_); !problem.empty()) {
+      if (outcome.exit.code == kRunnerFault) run_["fault"] = problem;
+      return give_up(exit_code_of(outcome), problem);
+    }
+    return exit_code_of(outcome);
+  }
+
+  // The capture file, from the recording or, where there is none, from the graph's DOT dump.
+  int write(bool traces) {
+    std::string from = scratch_.recording(), note;
+    if (from.empty()) {
+      from = scratch_.path() + "/graph.dot";
+      std::error_code ignored;
+      if (!std::filesystem::exists(from, ignored)) return traces && !planned_.capture_fails ? kExitMissing : kExitGood;
+      if (traces) note = "not traced: " + run_.value("not_traced", std::string("the recorder wrote nothing"));
+    }
+    if (options_.check_only) return kExitGood;
+    std::vector<UntracedFacts> facts;
+    if (options_.serve == 0) facts.push_back(untraced_facts(run_));
+    auto recorded = write_recording(from, planned_.recording, facts, note);
+    if (!recorded) return give_up(kExitInternal, recorded.error().to_string());
+    run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
+    std::uint32_t measured = 0;
+    for (const RecordedGraph& graph : recorded->graphs) measured = std::max(measured, graph.streams_measured);
+    if (measured > 0) run_["streams_measured"] = measured;
+    if (options_.serve > 0) run_["streams_total"] = recorded->total_streams;
+    auto report = lint(programs_, options_, planned_.recording);
+    if (!report) return give_up(kExitInternal, report.error().to_string());
+    add_report(*report, recorded->graphs, run_);
+    return note.empty() ? kExitGood : kExitMissing;
+  }
+
+  // What a run that ended early has recorded, under the name it would have had.
+  void keep_torn() {
+    const std::string from = scratch_.recording();
+    if (from.empty()) return;
+    if (auto recorded = write_recording(from, planned_.recording, {}, "the run ended early")) run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
+  }
+
+  const Programs& programs_;
+  const Options& options_;
+  const Manifest* manifest_;
+  Planned& planned_;
+  Json& run_;
+  Json& gpu_;
+  ScratchFolder scratch_;
+  std::string not_replayed_;
+};
+
+}  // namespace
+
+std::string find_programs(Programs& programs) {
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  programs = {(folder / "cglint").string(), (folder / "cglint-record").string(), (folder / "cglint-model-runner").string()};
+  for (const std::string* const program : {&programs.cglint, &programs.record, &programs.runner})
+    if (access(program->c_str(), X_OK) != 0) return fmt::format("{} is missing: this build has no CUDA parts", std::filesystem::path(*program).filename().string());
+  return "";
+}
+
+base::Result<Json> list_models(const Programs& programs) {
+  Child child({programs.runner, "list"}, {}, true);
+  std::string text, line;
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(30);
+  while (child.read_line(line, deadline) == Child::Read::line) text += line + '\n';
+  const Exit exit = child.finish(deadline);
+  Json list = Json::parse(text, nullptr, false);
+  if (exit.code == 0 && list.is_object() && list.contains("models")) return list;
+  return base::make_error(base::ErrorCode::internal, fmt::format("{} does not list its models (exit code {})", programs.runner, exit.code));
+}
+
+int execute(const Programs& programs, const Options& options, const Manifest* manifest, Planned& planned, Json& gpu) {
+  return Execution(programs, options, manifest, planned, gpu).run();
+}
+
+}  // namespace cglint::capture_tool
