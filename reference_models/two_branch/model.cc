@@ -265,7 +265,8 @@ cudaError_t TwoBranch::output(std::vector<std::uint8_t>& bytes) {
 // Products by the reference kernels and sums on the host, rounded to bf16 where the model stores a tensor.
 CheckResult TwoBranch::check() {
   CheckResult result;
-  result.tolerance = 0.05;
+  // Rounding differs where sums are taken in another order, and adds up over the layers.
+  result.tolerance = 0.02 * std::sqrt(static_cast<double>(layers_));
   result.detail = "last layer's output";
   const auto rows = static_cast<std::size_t>(options_.batch);
   const auto download = [](const void* data, std::size_t count) {

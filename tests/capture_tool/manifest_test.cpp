@@ -1,0 +1,92 @@
+#include "manifest.h"
+
+#include <gtest/gtest.h>
+
+namespace cglint::capture_tool {
+namespace {
+
+Manifest parsed(std::string_view text) {
+  auto manifest = Manifest::parse(text, "m.toml");
+  EXPECT_TRUE(manifest) << (manifest ? "" : manifest.error().to_string());
+  return manifest ? std::move(*manifest) : Manifest();
+}
+
+constexpr std::string_view kText = R"(
+summary = "two branches"
+sources = ["sgl-project/sglang#30460"]
+[[expect]]
+variant = ["side_first", "old"]
+codes = ["CG102", "CG101"]
+streams = 61
+streams_per_layer = 1
+[[expect]]
+variant = "side_first"
+preset = "v3"
+streams = 59
+[[expect]]
+variant = "side_first"
+batch_min = 64
+codes = ["CG204"]
+[[expect]]
+variant = "main_first"
+streams = 2
+[[expect]]
+variant = "deep"
+layers_min = 4
+codes = ["CG101"]
+)";
+
+RunKey key(std::string variant, std::string preset = "k2", int layers = 61, int batch = 1) {
+  return {std::move(variant), std::move(preset), layers, 61, batch};
+}
+
+TEST(Manifest, LaterEntriesReplaceWhatTheyState) {
+  const Manifest manifest = parsed(kText);
+  const auto side = manifest.expected(key("side_first"));
+  ASSERT_TRUE(side);
+  EXPECT_EQ(side->codes, (std::vector<std::string>{"CG101", "CG102"}));
+  EXPECT_EQ(Manifest::expected_streams(*side, key("side_first")), 61U);
+  const auto v3 = manifest.expected(key("side_first", "v3"));
+  ASSERT_TRUE(v3);
+  EXPECT_EQ(v3->codes, side->codes);
+  EXPECT_EQ(Manifest::expected_streams(*v3, key("side_first", "v3")), 59U);
+  const auto large = manifest.expected(key("side_first", "k2", 61, 64));
+  ASSERT_TRUE(large);
+  EXPECT_EQ(large->codes, std::vector<std::string>{"CG204"});
+  EXPECT_EQ(manifest.sources(), std::vector<std::string>{"sgl-project/sglang#30460"});
+}
+
+TEST(Manifest, StreamsFollowTheNumberOfLayers) {
+  const Manifest manifest = parsed(kText);
+  const auto side = manifest.expected(key("side_first", "k2", 8));
+  ASSERT_TRUE(side);
+  EXPECT_EQ(Manifest::expected_streams(*side, key("side_first", "k2", 8)), 8U);
+  EXPECT_EQ(Manifest::expected_streams(*side, key("side_first", "k2", 128)), 128U);
+  const auto main = manifest.expected(key("main_first", "k2", 8));
+  ASSERT_TRUE(main);
+  EXPECT_EQ(Manifest::expected_streams(*main, key("main_first", "k2", 8)), 2U);
+  EXPECT_TRUE(main->codes.empty());
+}
+
+TEST(Manifest, WhatItDoesNotKnowIsNotClean) {
+  const Manifest manifest = parsed(kText);
+  EXPECT_FALSE(manifest.expected(key("unknown")));
+  EXPECT_FALSE(manifest.expected(key("deep", "k2", 3)));
+  EXPECT_TRUE(manifest.expected(key("deep", "k2", 4)));
+}
+
+TEST(Manifest, ErrorsNameTheLine) {
+  const auto message = [](std::string_view text) {
+    const auto manifest = Manifest::parse(text, "m.toml");
+    return manifest ? std::string("parsed") : manifest.error().to_string();
+  };
+  EXPECT_NE(message("summary = \"x\"\nwrong = 1\n").find("m.toml: line 2: unknown key 'wrong'"), std::string::npos);
+  EXPECT_NE(message("[[expect]]\nvariant = \"a\"\ncodes = [\"101\"]\n").find("line 3"), std::string::npos);
+  EXPECT_NE(message("[[expect]]\nvariant = \"a\"\nstreams = -1\n").find("line 3"), std::string::npos);
+  EXPECT_NE(message("[[expect]]\ncodes = []\n").find("needs a variant"), std::string::npos);
+  EXPECT_NE(message("[[expect]\n").find("line 1"), std::string::npos);
+  EXPECT_NE(message("sources = [1]\n").find("sources"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cglint::capture_tool
