@@ -21,6 +21,9 @@ __device__ __forceinline__ void pdl_wait() {
 // nothing about this kernel's writes: the dependent still waits for the whole grid in pdl_wait(). The kernels
 // here call it right after their own pdl_wait(), so that never more than two of a chain are in flight; before
 // pdl_wait() they read weights only.
+//
+// What another kernel writes is read by plain loads: __ldg() and const __restrict__ mean data that nobody
+// writes while the kernel runs, so the compiler may move such a load above the wait.
 __device__ __forceinline__ void pdl_trigger() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

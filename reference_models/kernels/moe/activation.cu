@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(const __grid_constan
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int pair = static_cast<int>(index / vectors);
   const int column = static_cast<int>(index % vectors) * 8;
-  const bool valid = pair < a.pairs && (a.positions == nullptr || __ldg(a.positions + pair) >= 0);
+  const bool valid = pair < a.pairs && (a.positions == nullptr || a.positions[pair] >= 0);
   float values[8] = {};
   if (valid) {
     const int64_t row = static_cast<int64_t>(pair) * 2 * a.intermediate;
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(kFinalizeThreads) finalize_kernel(const __grid
     for (int i = 0; i < 8; ++i) {
       const int pair = token * a.top_k + first + i;
       const bool exists = first + i < a.top_k;
-      const int position = exists && a.positions != nullptr ? __ldg(a.positions + pair) : pair;
-      weight[i] = exists ? __ldg(a.weights + pair) : 0.0f;
+      const int position = exists && a.positions != nullptr ? a.positions[pair] : pair;
+      weight[i] = exists ? a.weights[pair] : 0.0f;
       row[i] = !exists || position < 0 ? -1 : a.permuted ? position : pair;
     }
     float values[8][8];
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) zero_fill_kernel(unsigned char* data
 }
 
 __global__ void __launch_bounds__(kThreads)
-    cast_bf16_kernel(const float* __restrict__ in, __nv_bfloat16* __restrict__ out, size_t count) {
+    cast_bf16_kernel(const float* in, __nv_bfloat16* out, size_t count) {
   pdl_wait();
   pdl_trigger();
   const size_t at = (static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;

@@ -65,11 +65,11 @@ __global__ void __launch_bounds__(kWarps * 32, kMinBlocks<kBlockM, kWarps * 32>)
   // The three loads below are independent: one memory latency, not three.
   int used_rows = p.blocks_m * kBlockM;
   if (gathers) {
-    used_rows = __ldg(a.num_padded);
-    expert = __ldg(a.expert_ids + block_m);
+    used_rows = *a.num_padded;
+    expert = a.expert_ids[block_m];
   }
   for (int row = tid; row < kBlockM; row += kThreads) {
-    const int pair = gathers ? __ldg(a.sorted_ids + block_m * kBlockM + row) : block_m * kBlockM + row;
+    const int pair = gathers ? a.sorted_ids[block_m * kBlockM + row] : block_m * kBlockM + row;
     const bool valid = pair < a.num_pairs;
     pair_of_row[row] = valid ? pair : -1;
     x_row_of_row[row] = valid ? pair / a.row_divisor : -1;

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kQuantizeThreads)
   float values[2][8];
   unpack(load8(from), values[0]);
   unpack(load8(from + 8), values[1]);
-  const float global_scale = __ldg(a.global_scale);
+  const float global_scale = *a.global_scale;
   float largest = 0.0f;
 #pragma unroll
   for (int i = 0; i < 16; ++i) largest = fmaxf(largest, fabsf(values[i / 8][i % 8]));
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     for (int e = 0; e < 4; ++e) sums[warp][j * 8 + t * 2 + (e & 1)][g + (e >> 1) * 8] = acc[j][e];
   }
   __syncthreads();
-  const float alpha = __ldg(a.alpha) * kUndoBothSides;
+  const float alpha = *a.alpha * kUndoBothSides;
   for (int i = static_cast<int>(threadIdx.x); i < kTokenTiles * 8 * 16; i += kWarps * 32) {
     const int token = i / 16;
     const int n = i % 16;

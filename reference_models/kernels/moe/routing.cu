@@ -154,7 +154,7 @@ constexpr int kSegment = 1024;  // pairs one block ranks; up to here one block d
 
 __device__ __forceinline__ int local_expert(const AlignArgs& a, int pair) {
   if (pair >= a.num_pairs) return -1;
-  const int expert = __ldg(a.ids + pair);
+  const int expert = a.ids[pair];
   return a.expert_map == nullptr ? expert : __ldg(a.expert_map + expert);
 }
 
@@ -322,8 +322,8 @@ __global__ void moe_permute_kernel(const __grid_constant__ PermuteArgs a) {
   pdl_wait();
   pdl_trigger();
   const int row = static_cast<int>(blockIdx.x);
-  const int pair = __ldg(a.sorted_ids + row);
-  if (row >= __ldg(a.num_padded)) return;
+  const int pair = a.sorted_ids[row];
+  if (row >= *a.num_padded) return;
   const bool valid = pair < a.num_pairs;
   const __nv_bfloat16* from = a.x + static_cast<int64_t>(valid ? pair / a.top_k : 0) * a.hidden;
   __nv_bfloat16* to = a.out + static_cast<int64_t>(row) * a.hidden;
