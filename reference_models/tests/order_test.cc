@@ -1,0 +1,292 @@
+// The order in which the decoder models enqueue a step, on a CUDA runtime that runs nothing: the graph is
+// what stream capture would make of it, and the stream model says on how many streams it would replay.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "analysis/stream_model.h"
+#include "manifest.h"
+#include "stack/model.h"
+#include "tests/fake_cuda.h"
+
+namespace cglint::models {
+const ModelInfo& deepseek_moe_model();
+const ModelInfo& mla_two_stream_model();
+const ModelInfo& k2_full_model();
+
+namespace {
+
+using fake_cuda::Graph;
+
+const cudaStream_t kMain = reinterpret_cast<cudaStream_t>(0x10);
+const cudaStream_t kSide[] = {reinterpret_cast<cudaStream_t>(0x20), reinterpret_cast<cudaStream_t>(0x30)};
+
+// One step, enqueued as the harness would.
+Graph step_of(const ModelInfo& info, Model& model, bool capturing) {
+  static std::uintptr_t events = 0;
+  fake_cuda::reset();
+  StepContext context;
+  context.main = kMain;
+  context.side = std::span(kSide).first(static_cast<std::size_t>(info.side_streams));
+  context.capturing = capturing;
+  context.next_event = [](StepContext&) { return reinterpret_cast<cudaEvent_t>(events += 16); };
+  EXPECT_EQ(model.record(context), cudaSuccess);
+  return fake_cuda::graph();
+}
+
+std::uint32_t predicted_streams(const Graph& graph) {
+  const std::vector<analysis::StreamNodeKind> kinds(graph.nodes.size(), analysis::StreamNodeKind::kernel);
+  std::vector<analysis::StreamEdge> edges;
+  for (const fake_cuda::Edge& edge : graph.edges)
+    edges.push_back(
+        {edge.from, edge.to,
+         edge.programmatic ? analysis::StreamEdgeType::programmatic : analysis::StreamEdgeType::full});
+  return analysis::predict_stream_count({kinds, edges});
+}
+
+std::size_t null_inputs(const Graph& graph) {
+  return static_cast<std::size_t>(
+      std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const fake_cuda::Node& node) {
+        return node.function.find("skinny_gemm_kernel") != std::string::npos && node.first == nullptr;
+      }));
+}
+
+// Node `to` starts after node `from` has finished.
+bool ordered(const Graph& graph, std::uint32_t from, std::uint32_t to) {
+  std::vector<bool> after(graph.nodes.size());
+  after[from] = true;
+  for (std::uint32_t node = from + 1; node <= to; ++node)
+    for (const fake_cuda::Edge& edge : graph.edges)
+      if (edge.to == node && after[edge.from]) after[node] = true;
+  return after[to];
+}
+
+std::vector<std::uint32_t> nodes_named(const Graph& graph, std::string_view name) {
+  std::vector<std::uint32_t> nodes;
+  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i)
+    if (graph.nodes[i].function.find(name) != std::string::npos) nodes.push_back(i);
+  return nodes;
+}
+
+capture_tool::Manifest manifest_of(const ModelInfo& info) {
+  const std::string path = std::string(CGLINT_MODELS_DIR) + "/" + std::string(info.name) + "/manifest.toml";
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  auto manifest = capture_tool::Manifest::parse(text.str(), path);
+  if (!manifest) throw std::runtime_error(manifest.error().message());
+  return *std::move(manifest);
+}
+
+struct Loaded {
+  Arena arena;
+  std::unique_ptr<Model> model;
+  Loaded(const ModelInfo& info, const StackOptions& options) : model(info.make(options)) {
+    EXPECT_NE(model, nullptr);
+    EXPECT_EQ(model->prepare(arena), cudaSuccess);
+  }
+  ~Loaded() { model.reset(); }
+};
+
+class Order : public testing::TestWithParam<const ModelInfo*> {
+ protected:
+  // Dense layers take their own kernels, so that the graph does not depend on a library that is there or not.
+  Order() { setenv("CGLINT_CUBLASLT", "/nonexistent", 1); }
+};
+
+TEST_P(Order, EveryVariantReplaysOnTheStreamsThatItsManifestStates) {
+  const ModelInfo& info = *GetParam();
+  const capture_tool::Manifest manifest = manifest_of(info);
+  for (const PresetInfo& preset : info.presets) {
+    for (const VariantInfo& variant : info.variants) {
+      for (const int layers : {preset.layers, 12, 7}) {
+        StackOptions options;
+        options.preset = preset.name;
+        options.variant = variant.name;
+        options.layers = layers;
+        options.context = 500;
+        SCOPED_TRACE(options.preset + " " + options.variant + " " + std::to_string(layers));
+        Loaded loaded(info, options);
+        const Graph graph = step_of(info, *loaded.model, true);
+        EXPECT_EQ(fake_cuda::unjoined(kMain), 0U);
+        const capture_tool::RunKey run{options.variant, options.preset, layers, preset.layers, 1};
+        const auto expectation = manifest.expected(run);
+        ASSERT_TRUE(expectation);
+        const auto streams = capture_tool::Manifest::expected_streams(*expectation, run);
+        ASSERT_TRUE(streams);
+        EXPECT_EQ(predicted_streams(graph), *streams);
+      }
+    }
+  }
+}
+
+TEST_P(Order, ManifestKnowsNoOtherVariants) {
+  std::set<std::string> known;
+  for (const VariantInfo& variant : GetParam()->variants) {
+    known.emplace(variant.name);
+    const auto base =
+        std::find_if(GetParam()->variants.begin(), GetParam()->variants.end(),
+                     [&](const VariantInfo& other) { return other.name == variant.same_bits_as; });
+    EXPECT_EQ(variant.same_bits_as.empty(), base == GetParam()->variants.end()) << variant.name;
+  }
+  const std::vector<std::string> stated = manifest_of(*GetParam()).variants();
+  EXPECT_EQ(std::set<std::string>(stated.begin(), stated.end()), known);
+}
+
+TEST_P(Order, StepsRepeat) {
+  for (const VariantInfo& variant : GetParam()->variants) {
+    StackOptions options;
+    options.variant = variant.name;
+    options.layers = 4;
+    options.batch = 3;
+    options.context = 100;
+    SCOPED_TRACE(options.variant);
+    Loaded loaded(*GetParam(), options);
+    const auto kernels_of = [&](bool capturing) {
+      std::vector<std::pair<std::string, const void*>> kernels;
+      for (const fake_cuda::Node& node : step_of(*GetParam(), *loaded.model, capturing).nodes)
+        kernels.emplace_back(node.function, node.first);
+      return kernels;
+    };
+    EXPECT_EQ(kernels_of(true), kernels_of(true));
+    EXPECT_EQ(kernels_of(false), kernels_of(false));
+    EXPECT_EQ(null_inputs(step_of(*GetParam(), *loaded.model, false)), 0U) << "outside capture";
+  }
+}
+
+// A variant that claims the bits of another launches the same kernels, in whatever order.
+TEST_P(Order, SameBitsComeFromTheSameKernels) {
+  const auto kernels_of = [&](std::string_view variant) {
+    StackOptions options;
+    options.variant = variant;
+    options.layers = 4;
+    options.pdl = false;  // which kernels are compiled twice for
+    Loaded loaded(*GetParam(), options);
+    std::multiset<std::string> kernels;
+    for (const fake_cuda::Node& node : step_of(*GetParam(), *loaded.model, true).nodes)
+      kernels.insert(node.function);
+    return kernels;
+  };
+  for (const VariantInfo& variant : GetParam()->variants) {
+    if (!variant.same_bits_as.empty()) {
+      EXPECT_EQ(kernels_of(variant.name), kernels_of(variant.same_bits_as)) << variant.name;
+    }
+  }
+}
+
+TEST_P(Order, OptionsItDoesNotKnow) {
+  StackOptions good;
+  EXPECT_GT(GetParam()->memory_bytes(good), std::size_t{1} << 30);
+  EXPECT_LT(GetParam()->memory_bytes(good), std::size_t{24} << 30);
+  for (const auto& change : std::initializer_list<void (*)(StackOptions&)>{
+           [](StackOptions& o) { o.batch = 65; }, [](StackOptions& o) { o.batch = 0; },
+           [](StackOptions& o) { o.context = 0; }, [](StackOptions& o) { o.context = 1 << 20; },
+           [](StackOptions& o) { o.layers = 62; }, [](StackOptions& o) { o.moe_config_dir = "x"; }}) {
+    StackOptions bad;
+    change(bad);
+    EXPECT_EQ(GetParam()->memory_bytes(bad), 0U);
+    Arena arena;
+    const std::unique_ptr<Model> model = GetParam()->make(bad);
+    ASSERT_NE(model, nullptr);
+    EXPECT_NE(model->prepare(arena), cudaSuccess);
+    EXPECT_NE(model->failure(), "");
+  }
+  StackOptions unknown;
+  unknown.variant = "no such variant";
+  EXPECT_EQ(GetParam()->make(unknown), nullptr);
+  unknown.variant.clear();
+  unknown.preset = "no such preset";
+  EXPECT_EQ(GetParam()->make(unknown), nullptr);
+  EXPECT_EQ(GetParam()->memory_bytes(unknown), 0U);
+}
+
+TEST_P(Order, TakesNoMoreMemoryThanItSays) {
+  for (const PresetInfo& preset : GetParam()->presets) {
+    for (const int batch : {1, 8, 64}) {
+      StackOptions options;
+      options.preset = preset.name;
+      options.batch = batch;
+      options.context = 700;
+      Loaded loaded(*GetParam(), options);
+      (void)step_of(*GetParam(), *loaded.model, true);
+      EXPECT_LE(loaded.arena.persistent_bytes() + loaded.arena.transient_peak_bytes(),
+                GetParam()->memory_bytes(options));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Order,
+                         testing::Values(&deepseek_moe_model(), &mla_two_stream_model(), &k2_full_model()),
+                         [](const auto& model) { return std::string(model.param->name); });
+
+TEST(ReleasedInput, IsNullInEveryLayerWithExpertsWhileCapturing) {
+  for (const auto& [variant, nulls] :
+       {std::pair("main_first_released", 5U), {"main_first_reference", 0U}, {"release_disabled", 0U}}) {
+    StackOptions options;
+    options.variant = variant;
+    options.layers = 6;  // the first is dense
+    Loaded loaded(deepseek_moe_model(), options);
+    EXPECT_EQ(null_inputs(step_of(deepseek_moe_model(), *loaded.model, true)), nulls) << variant;
+  }
+}
+
+TEST(CacheWrite, IsOrderedBeforeAttentionUnlessTheJoinIsLateOrMissing) {
+  for (const VariantInfo& variant : mla_two_stream_model().variants) {
+    const bool races = variant.name.starts_with("join_");
+    StackOptions options;
+    options.variant = variant.name;
+    options.layers = 3;
+    Loaded loaded(mla_two_stream_model(), options);
+    for (const bool capturing : {false, true}) {
+      const Graph graph = step_of(mla_two_stream_model(), *loaded.model, capturing);
+      const std::vector<std::uint32_t> writes = nodes_named(graph, "concat_and_cache_mla"),
+                                       reads = nodes_named(graph, "mla_decode_split");
+      ASSERT_EQ(writes.size(), 3U);
+      ASSERT_EQ(reads.size(), 3U);
+      for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_EQ(ordered(graph, writes[i], reads[i]), !(races && capturing)) << variant.name << i;
+    }
+  }
+}
+
+TEST(LateWait, LeavesNothingToOverlap) {
+  StackOptions options;
+  options.layers = 3;
+  const auto overlaps = [&](const char* variant) {
+    options.variant = variant;
+    Loaded loaded(deepseek_moe_model(), options);
+    const Graph graph = step_of(deepseek_moe_model(), *loaded.model, true);
+    for (std::uint32_t a = 0; a < graph.nodes.size(); ++a)
+      for (std::uint32_t b = a + 1; b < graph.nodes.size(); ++b)
+        if (!ordered(graph, a, b)) return true;
+    return false;
+  };
+  EXPECT_FALSE(overlaps("late_wait"));
+  EXPECT_FALSE(overlaps("sequential"));
+  EXPECT_TRUE(overlaps("legacy_wait_stream"));
+  EXPECT_TRUE(overlaps("event_early_fixed"));
+}
+
+TEST(JoinBeforeResidual, BreaksTheProgrammaticChainOncePerLayer) {
+  const auto full_edges_between_main_kernels = [](const char* variant) {
+    StackOptions options;
+    options.variant = variant;
+    options.layers = 6;
+    Loaded loaded(deepseek_moe_model(), options);
+    const Graph graph = step_of(deepseek_moe_model(), *loaded.model, true);
+    return std::count_if(graph.edges.begin(), graph.edges.end(), [&](const fake_cuda::Edge& edge) {
+      return !edge.programmatic && graph.nodes[edge.from].stream == kMain &&
+             graph.nodes[edge.to].stream == kMain;
+    });
+  };
+  EXPECT_EQ(full_edges_between_main_kernels("main_first"), 0);
+  EXPECT_EQ(full_edges_between_main_kernels("join_before_residual"), 5);
+}
+
+}  // namespace
+}  // namespace cglint::models
