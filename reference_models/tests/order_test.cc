@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "analysis/stream_model.h"
@@ -79,7 +80,7 @@ capture_tool::Manifest manifest_of(const ModelInfo& info) {
   std::stringstream text;
   text << file.rdbuf();
   auto manifest = capture_tool::Manifest::parse(text.str(), path);
-  if (!manifest) throw std::runtime_error(manifest.error().message());
+  if (!manifest) throw std::runtime_error(manifest.error().message);
   return *std::move(manifest);
 }
 
