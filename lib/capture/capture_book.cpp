@@ -27,12 +27,22 @@ void CaptureBook::begin_capture(Handle graph, const char* mode, const SyncCall& 
   entry.origin_stream = call.stream;
   if (entry.begin_sequence == 0) entry.begin_sequence = call.sequence;
   entry.syncs.push_back(call);
+  active_[call.stream] = {graph, std::nullopt};
 }
 
-void CaptureBook::end_capture(Handle graph, bool ok, const SyncCall& call) {
+void CaptureBook::graph_destroyed(Handle graph) {
+  const auto place = graphs_.find(graph);
+  if (place == graphs_.end()) return;
+  for (auto& [stream, active] : active_)
+    if (active.graph == graph && !active.orphan) active.orphan = std::move(place->second);
+  graphs_.erase(place);
+}
+
+void CaptureBook::end_capture(Handle graph, const SyncCall& call) {
+  std::erase_if(active_, [&](const auto& active) { return active.second.graph == graph; });
   GraphEntry& entry = graphs_[graph];
   entry.captured = true;
-  entry.status = ok ? "ok" : "failed";
+  entry.status = "ok";
   entry.end_sequence = call.sequence;
   entry.syncs.push_back(call);
   entry.pending_edges.clear();
@@ -77,6 +87,79 @@ void CaptureBook::event_waited(Handle graph, const SyncCall& call, std::span<con
 
 void CaptureBook::conditional(Handle graph, Handle node, Conditional details) {
   graphs_[graph].conditionals[node] = std::move(details);
+}
+
+GraphEntry* CaptureBook::entry_of(Active& active) {
+  if (active.orphan) return &*active.orphan;
+  const auto place = graphs_.find(active.graph);
+  return place == graphs_.end() ? nullptr : &place->second;
+}
+
+std::vector<CaptureBook::ActiveCapture> CaptureBook::active() const {
+  std::vector<ActiveCapture> captures;
+  for (const auto& [stream, active] : active_) {
+    const GraphEntry* const entry = active.orphan ? &*active.orphan : find(active.graph);
+    captures.push_back({stream, active.graph, entry != nullptr && entry->failure.has_value()});
+  }
+  return captures;
+}
+
+void CaptureBook::capture_failed(Handle origin_stream, const Failure& failure) {
+  const auto place = active_.find(origin_stream);
+  if (place == active_.end()) return;
+  GraphEntry* const entry = entry_of(place->second);
+  if (entry != nullptr && !entry->failure) entry->failure = failure;
+}
+
+std::optional<GraphEntry> CaptureBook::take_failed(Handle origin_stream) {
+  const auto place = active_.find(origin_stream);
+  if (place == active_.end()) return std::nullopt;
+  std::optional<GraphEntry> taken;
+  if (GraphEntry* const entry = entry_of(place->second)) taken = std::move(*entry);
+  if (!place->second.orphan) graphs_.erase(place->second.graph);
+  active_.erase(place);
+  return taken;
+}
+
+std::uint32_t CaptureBook::intern_name(std::string_view name) {
+  auto place = name_ids_.find(name);
+  if (place == name_ids_.end()) {
+    place = name_ids_.emplace(std::string(name), static_cast<std::uint32_t>(names_.size())).first;
+    names_.push_back(&place->first);
+  }
+  return place->second;
+}
+
+void mark_unjoined(GraphEntry& entry) {
+  // What each stream has seen of each other one: the sequence up to which it waits for it.
+  using Seen = std::map<Handle, std::uint64_t>;
+  std::map<Handle, Seen> streams;
+  std::vector<Seen> at_record(entry.syncs.size());
+  std::map<Handle, std::size_t> fork;  // the wait by which a stream became part of the capture
+  for (std::size_t i = 0; i < entry.syncs.size(); ++i) {
+    const SyncCall& call = entry.syncs[i];
+    Seen& seen = streams[call.stream];
+    if (call.kind == SyncCall::Kind::event_record) {
+      at_record[i] = seen;
+      at_record[i][call.stream] = call.sequence;
+    } else if (call.kind == SyncCall::Kind::event_wait && call.record != kNone) {
+      if (call.stream != entry.origin_stream) fork.try_emplace(call.stream, i);
+      for (const auto& [stream, sequence] : at_record[call.record]) {
+        std::uint64_t& known = seen[stream];
+        known = std::max(known, sequence);
+      }
+    }
+  }
+  std::map<Handle, std::uint64_t> last_work;
+  for (const auto& [node, origin] : entry.nodes)
+    if (origin.has_stream) last_work[origin.stream] = std::max(last_work[origin.stream], origin.sequence);
+  const Seen& origin = streams[entry.origin_stream];
+  for (const auto& [stream, wait] : fork) {
+    const auto joined = origin.find(stream);
+    const auto work = last_work.find(stream);
+    if (work != last_work.end() && (joined == origin.end() || joined->second < work->second))
+      entry.syncs[wait].unjoined = true;
+  }
 }
 
 const GraphEntry* CaptureBook::find(Handle graph) const {

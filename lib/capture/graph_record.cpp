@@ -30,6 +30,7 @@ class Numbering {
 struct Tables {
   Numbering<Handle> streams;
   Numbering<std::uint32_t> stacks;
+  Numbering<std::uint32_t> ranges;
   Numbering<std::uint32_t> frames;
   Numbering<std::string> launches;
 };
@@ -119,11 +120,13 @@ void write_node(JsonWriter& json, const GraphRecord& graph, const NodeRecord& no
     if (node.origin.has_stream) json.field("stream", tables.streams.number(node.origin.stream));
     if (node.origin.thread != 0) json.field("thread", node.origin.thread);
     if (node.origin.stack != kNone) json.field("stack", tables.stacks.number(node.origin.stack));
+    if (node.origin.nvtx != kNone) json.field("nvtx", tables.ranges.number(node.origin.nvtx));
   }
   if (node.device >= 0) json.field("device", node.device);
   if (node.context != 0) json.hex_field("context", node.context);
   if (is_kernel(node)) {
     json.field("launch", tables.launches.number(launch_text(graph, node)));
+    if (node.launches != 1) json.field("launches", node.launches);
     if (!node.words.empty()) {
       json.key("args");
       json.begin_array();
@@ -204,6 +207,9 @@ void state_facts(const GraphRecord& graph, std::vector<const char*>& facts, std:
   if (!graph.failure.empty()) return;
   facts.push_back("nodes");
   facts.push_back("creation_order");
+  if (graph.nvtx_known) facts.push_back("nvtx");
+  if (graph.eager_known) facts.push_back("eager_launches");
+  if (graph.instantiated) facts.push_back("instantiate_info");
   if (graph.edges_known) facts.push_back("edges");
   if (graph.edges_known && graph.edge_data_known) facts.push_back("edge_data");
   state("kernel_names", no_name, kernels, "the name");
@@ -212,9 +218,10 @@ void state_facts(const GraphRecord& graph, std::vector<const char*>& facts, std:
   state("kernel_params", no_words, kernels, "the parameters");
   state("copy_params", no_copy, copies, "the parameters");
   if (graph.allocations_known) facts.push_back("allocations");
-  if (graph.entry.captured && work != 0) {
+  const bool is_eager = std::strcmp(graph.role, "eager") == 0;
+  if (graph.entry.captured) facts.push_back("sync_ops");
+  if ((graph.entry.captured || is_eager) && work != 0) {
     state("capture_streams", no_stream, work, "the stream");
-    facts.push_back("sync_ops");
     if (no_stack < work) state("source_frames", no_stack, work, "the source stack");
   }
   if (graph.entry.captured && std::strcmp(graph.entry.status, "unknown") != 0)
@@ -239,9 +246,19 @@ void write_info(JsonWriter& json, const GraphRecord& graph, Tables& tables) {
     json.field("origin_stream", tables.streams.number(entry.origin_stream));
     if (entry.begin_sequence != 0) json.field("begin_sequence", entry.begin_sequence);
     if (entry.end_sequence != 0) json.field("end_sequence", entry.end_sequence);
+    if (entry.failure) {
+      const Failure& failure = *entry.failure;
+      json.field("failed_call", std::string_view(failure.call));
+      json.field("failed_error", std::string_view(failure.error));
+      if (failure.thread != 0) json.field("failed_thread", failure.thread);
+      if (failure.stack != kNone) json.field("failed_stack", tables.stacks.number(failure.stack));
+      if (failure.has_stream) json.field("failed_stream", tables.streams.number(failure.stream));
+    }
   }
   if (graph.instantiated) json.field("instantiated", true);
   if (graph.instantiate_flags) json.field("instantiate_flags", *graph.instantiate_flags);
+  if (graph.instantiate_ns != 0) json.field("instantiate_ns", graph.instantiate_ns);
+  if (graph.memory_bytes != 0) json.field("memory_bytes", graph.memory_bytes);
   json.end_object();
 }
 
@@ -278,14 +295,14 @@ void write_syncs(JsonWriter& json, const GraphRecord& graph, Tables& tables) {
     if (call.record != kNone) json.field("record", call.record);
     if (call.stack != kNone) json.field("stack", tables.stacks.number(call.stack));
     if (call.thread != 0) json.field("thread", call.thread);
+    if (call.unjoined) json.field("unjoined", true);
     json.end_object();
   }
   json.end_array();
 }
 
 // After everything that numbers streams, stacks and launches.
-void write_tables(JsonWriter& json, const StackTable& stacks, std::span<const StreamFacts> streams,
-                  Tables& tables) {
+void write_tables(JsonWriter& json, const SharedTables& shared, Tables& tables) {
   json.key("launches");
   json.begin_array();
   for (const std::string& launch : tables.launches.keys()) json.raw(launch);
@@ -295,9 +312,9 @@ void write_tables(JsonWriter& json, const StackTable& stacks, std::span<const St
   for (const Handle handle : tables.streams.keys()) {
     json.begin_object();
     json.hex_field("handle", handle);
-    const auto facts = std::find_if(streams.begin(), streams.end(),
+    const auto facts = std::find_if(shared.streams.begin(), shared.streams.end(),
                                     [&](const StreamFacts& s) { return s.handle == handle; });
-    if (facts != streams.end() && facts->priority) json.field("priority", *facts->priority);
+    if (facts != shared.streams.end() && facts->priority) json.field("priority", *facts->priority);
     json.end_object();
   }
   json.end_array();
@@ -305,19 +322,29 @@ void write_tables(JsonWriter& json, const StackTable& stacks, std::span<const St
   json.begin_array();
   for (const std::uint32_t stack : tables.stacks.keys()) {
     json.begin_array();
-    for (const std::uint32_t frame : stacks.stack(stack)) json.number(tables.frames.number(frame));
+    for (const std::uint32_t frame : shared.stacks.stack(stack)) json.number(tables.frames.number(frame));
     json.end_array();
   }
   json.end_array();
   json.key("frames");
   json.begin_array();
   for (const std::uint32_t index : tables.frames.keys()) {
-    const FrameText& frame = stacks.frame(index);
+    const FrameText& frame = shared.stacks.frame(index);
     json.begin_object();
+    if (frame.is_native) json.field("kind", "native");
     json.field("file", std::string_view(frame.file));
     json.field("function", std::string_view(frame.function));
     json.field("line", frame.line);
     json.end_object();
+  }
+  json.end_array();
+  if (tables.ranges.keys().empty()) return;
+  json.key("nvtx");
+  json.begin_array();
+  for (const std::uint32_t id : tables.ranges.keys()) {
+    json.begin_array();
+    for (const std::string& text : shared.ranges.ranges(id)) json.string(text);
+    json.end_array();
   }
   json.end_array();
 }
@@ -362,8 +389,7 @@ void resolve_addresses(const AllocationTimeline& timeline, GraphRecord& graph) {
   }
 }
 
-void write_graph(const GraphRecord& graph, const StackTable& stacks, std::span<const StreamFacts> streams,
-                 std::string& out) {
+void write_graph(const GraphRecord& graph, const SharedTables& shared, std::string& out) {
   Tables tables;
   JsonWriter json(out);
   json.begin_object();
@@ -407,7 +433,18 @@ void write_graph(const GraphRecord& graph, const StackTable& stacks, std::span<c
   }
   json.end_array();
   if (graph.entry.captured) write_syncs(json, graph, tables);
-  write_tables(json, stacks, streams, tables);
+  write_tables(json, shared, tables);
+  json.end_object();
+  out += '\n';
+}
+
+void write_exec(std::uint32_t number, const ExecFacts& facts, std::string& out) {
+  JsonWriter json(out);
+  json.begin_object();
+  json.field("type", "exec");
+  json.field("graph", number);
+  if (facts.updates != 0) json.field("exec_updates", facts.updates);
+  if (facts.upload_ns != 0) json.field("upload_ns", facts.upload_ns);
   json.end_object();
   out += '\n';
 }

@@ -12,6 +12,7 @@
 
 #include "capture/allocation_timeline.h"
 #include "capture/capture_book.h"
+#include "capture/range_stack.h"
 
 namespace cglint::capture {
 
@@ -56,6 +57,7 @@ struct NodeRecord {
   std::uint32_t src_allocation = kNone, dst_allocation = kNone;
   std::uint32_t value = 0, element_bytes = 1;
   bool details_known = false;
+  std::uint32_t launches = 1;  // role eager: how many the node stands for
   // the rest
   Handle host_function = 0, user_data = 0, event = 0;
   std::string host_symbol;
@@ -80,12 +82,16 @@ struct GraphRecord {
   std::int64_t parent = -1, parent_node = -1;
   bool instantiated = false;
   std::optional<std::uint64_t> instantiate_flags;
+  std::int64_t instantiate_ns = 0;
+  std::uint64_t memory_bytes = 0;  // device memory that instantiating took
   GraphEntry entry;  // capture facts; its nodes are in `nodes`
   std::vector<FunctionRecord> functions;
   std::vector<NodeRecord> nodes;  // in creation order, which is the driver's
   std::vector<EdgeRecord> edges;
   bool edges_known = true, edge_data_known = true;
   bool allocations_known = false;
+  bool nvtx_known = false;         // the process told its NVTX ranges
+  bool eager_known = false;        // launches outside capture are in graphs of their own
   bool replays_expected = false;  // a later replays line may come
   std::string failure;            // why the walk stopped; empty: complete
 };
@@ -98,9 +104,22 @@ struct StreamFacts {
   std::optional<int> priority;
 };
 
+// What the graphs of a process share.
+struct SharedTables {
+  const StackTable& stacks;
+  const RangeTable& ranges;
+  std::span<const StreamFacts> streams;
+};
+
+// What became known of an executable graph after its graph's line.
+struct ExecFacts {
+  std::uint32_t updates = 0;
+  std::int64_t upload_ns = 0;
+};
+
 // Each appends one line with its line feed.
-void write_graph(const GraphRecord& graph, const StackTable& stacks, std::span<const StreamFacts> streams,
-                 std::string& out);
+void write_graph(const GraphRecord& graph, const SharedTables& shared, std::string& out);
+void write_exec(std::uint32_t number, const ExecFacts& facts, std::string& out);
 void write_graph_end(std::uint32_t number, std::string& out);
 void write_allocations(std::span<const AllocationRow> rows, std::string& out);
 void write_loss(std::string_view severity, std::string_view what, std::uint64_t count, std::string& out);

@@ -59,21 +59,6 @@ const char* memory_kind(CUmemorytype type) {
   }
 }
 
-// The packed form of a kernel's arguments: CU_LAUNCH_PARAM_BUFFER_POINTER, pointer, ..._SIZE, &size, ..._END.
-struct PackedArguments {
-  const unsigned char* bytes = nullptr;
-  std::size_t size = 0;
-};
-PackedArguments packed_arguments(void** extra) {
-  PackedArguments packed;
-  for (int i = 0; extra != nullptr && i < 8 && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-      packed.bytes = static_cast<const unsigned char*>(extra[i + 1]);
-    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) packed.size = *static_cast<const std::size_t*>(extra[i + 1]);
-  }
-  return packed;
-}
-
 class Walker {
  public:
   explicit Walker(const WalkContext& context) : context_(context), driver_(*context.driver) {}
@@ -88,7 +73,6 @@ class Walker {
   void walk_memcpy(NodeRecord& node, CUgraphNode handle);
   void walk_edges(GraphRecord& record, CUgraph graph,
                   const std::unordered_map<Handle, std::uint32_t>& index_of);
-  FunctionRecord read_function(CUfunction function);
 
   const WalkContext& context_;
   const cuda::DriverApi& driver_;
@@ -96,31 +80,6 @@ class Walker {
   std::unordered_map<CUfunction, FunctionRecord> functions_;
   std::unordered_map<CUcontext, std::int32_t> devices_;
 };
-
-FunctionRecord Walker::read_function(CUfunction function) {
-  FunctionRecord record;
-  const char* name = nullptr;
-  if (driver_.func_get_name(&name, function) == CUDA_SUCCESS && name != nullptr) record.name = name;
-  int value = 0;
-  if (driver_.func_get_attribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, function) == CUDA_SUCCESS && value > 0)
-    record.registers_per_thread = static_cast<std::uint32_t>(value);
-  if (driver_.func_get_attribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function) == CUDA_SUCCESS &&
-      value > 0)
-    record.static_shared_bytes = static_cast<std::uint32_t>(value);
-  if (driver_.func_get_param_info != nullptr) {
-    constexpr std::size_t kMaxParams = 4096;
-    std::size_t offset = 0, size = 0;
-    CUresult result = CUDA_SUCCESS;
-    for (std::size_t i = 0; i < kMaxParams; ++i) {
-      result = driver_.func_get_param_info(function, i, &offset, &size);
-      if (result != CUDA_SUCCESS) break;
-      record.params.emplace_back(static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(size));
-    }
-    // The index past the last parameter is an invalid value; anything else is a failure.
-    record.has_params = result == CUDA_ERROR_INVALID_VALUE;
-  }
-  return record;
-}
 
 void Walker::walk_kernel(GraphRecord& record, NodeRecord& node, CUgraphNode handle) {
   CUDA_KERNEL_NODE_PARAMS_v2 params{};
@@ -141,7 +100,7 @@ void Walker::walk_kernel(GraphRecord& record, NodeRecord& node, CUgraphNode hand
   if (function == nullptr && params.kern != nullptr) driver_.kernel_get_function(&function, params.kern);
   if (function != nullptr) {
     auto place = functions_.find(function);
-    if (place == functions_.end()) place = functions_.emplace(function, read_function(function)).first;
+    if (place == functions_.end()) place = functions_.emplace(function, read_function(driver_, function)).first;
     const FunctionRecord& read = place->second;
     node.function = static_cast<std::uint32_t>(record.functions.size());
     for (std::uint32_t i = 0; i < record.functions.size(); ++i) {
@@ -155,15 +114,15 @@ void Walker::walk_kernel(GraphRecord& record, NodeRecord& node, CUgraphNode hand
     }
     if (node.function == record.functions.size()) record.functions.push_back(read);
     if (read.has_params) {
-      const PackedArguments packed = packed_arguments(params.extra);
+      const std::span<const unsigned char> packed = packed_arguments(params.extra);
       node.words_known = true;
       for (std::size_t i = 0; i < read.params.size(); ++i) {
         const auto [offset, size] = read.params[i];
         const unsigned char* bytes = nullptr;
         if (params.kernelParams != nullptr) {
           bytes = static_cast<const unsigned char*>(params.kernelParams[i]);
-        } else if (packed.bytes != nullptr && std::size_t{offset} + size <= packed.size) {
-          bytes = packed.bytes + offset;
+        } else if (std::size_t{offset} + size <= packed.size()) {
+          bytes = packed.data() + offset;
         }
         if (bytes == nullptr || i > 0xffff) {
           node.words_known = false;
@@ -359,6 +318,41 @@ std::uint32_t Walker::walk(CUgraph graph, std::int64_t parent, std::int64_t pare
 }
 
 }  // namespace
+
+FunctionRecord read_function(const cuda::DriverApi& driver, CUfunction function) {
+  FunctionRecord record;
+  const char* name = nullptr;
+  if (driver.func_get_name(&name, function) == CUDA_SUCCESS && name != nullptr) record.name = name;
+  int value = 0;
+  if (driver.func_get_attribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, function) == CUDA_SUCCESS && value > 0)
+    record.registers_per_thread = static_cast<std::uint32_t>(value);
+  if (driver.func_get_attribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function) == CUDA_SUCCESS &&
+      value > 0)
+    record.static_shared_bytes = static_cast<std::uint32_t>(value);
+  if (driver.func_get_param_info != nullptr) {
+    constexpr std::size_t kMaxParams = 4096;
+    std::size_t offset = 0, size = 0;
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < kMaxParams; ++i) {
+      result = driver.func_get_param_info(function, i, &offset, &size);
+      if (result != CUDA_SUCCESS) break;
+      record.params.emplace_back(static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(size));
+    }
+    // The index past the last parameter is an invalid value; anything else is a failure.
+    record.has_params = result == CUDA_ERROR_INVALID_VALUE;
+  }
+  return record;
+}
+
+std::span<const unsigned char> packed_arguments(void** extra) {
+  const unsigned char* bytes = nullptr;
+  std::size_t size = 0;
+  for (int i = 0; extra != nullptr && i < 8 && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) bytes = static_cast<const unsigned char*>(extra[i + 1]);
+    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<const std::size_t*>(extra[i + 1]);
+  }
+  return bytes == nullptr ? std::span<const unsigned char>() : std::span(bytes, size);
+}
 
 std::vector<GraphRecord> walk_graph(const WalkContext& context, CUgraph graph) {
   Walker walker(context);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "capture/graph_record.h"
@@ -22,5 +23,11 @@ struct WalkContext {
 // The graph last, the bodies of its child-graph and conditional nodes before it, innermost first. Addresses
 // are not resolved. A graph that could not be read says why in `failure`.
 std::vector<GraphRecord> walk_graph(const WalkContext& context, CUgraph graph);
+
+// Name, parameter layout, registers, shared memory of a kernel. Asking may load it.
+FunctionRecord read_function(const cuda::DriverApi& driver, CUfunction function);
+
+// The packed form of a kernel's arguments: CU_LAUNCH_PARAM_BUFFER_POINTER, pointer, ..._SIZE, &size, ..._END.
+std::span<const unsigned char> packed_arguments(void** extra);
 
 }  // namespace cglint::capture

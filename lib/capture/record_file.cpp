@@ -68,7 +68,12 @@ bool RecordFile::write(std::string_view lines) {
 }
 
 bool RecordFile::write_end() {
-  return write("{\"type\":\"end\",\"records\":" + std::to_string(lines_) + "}\n");
+  const bool good = write("{\"type\":\"end\",\"records\":" + std::to_string(lines_) + "}\n");
+  if (is_open()) {
+    close(descriptor_);
+    descriptor_ = -1;
+  }
+  return good;
 }
 
 }  // namespace cglint::capture

@@ -29,7 +29,7 @@ class RecordFile {
   // Whole lines, each with its line feed. False once something went wrong (disk full, ...): nothing more is
   // written.
   bool write(std::string_view lines);
-  // With the number of lines so far.
+  // With the number of lines so far; closes the file.
   bool write_end();
   [[nodiscard]] bool is_open() const;
   [[nodiscard]] const std::string& path() const { return path_; }

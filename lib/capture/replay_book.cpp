@@ -77,6 +77,12 @@ bool ReplayBook::is_finished(const Graph& graph) const {
                      [&](const auto& launch) { return launch.second.size() >= graph.expected; });
 }
 
+bool ReplayBook::is_waiting() const {
+  return std::any_of(graphs_.begin(), graphs_.end(), [&](const auto& graph) {
+    return !graph.second.written && !graph.second.closed && !is_finished(graph.second);
+  });
+}
+
 void ReplayBook::write(std::uint32_t number, Graph& graph, std::string& out) {
   if (!graph.launches.empty()) {
     std::uint64_t base = ~std::uint64_t{0};
@@ -113,6 +119,7 @@ void ReplayBook::write(std::uint32_t number, Graph& graph, std::string& out) {
     json.end_object();
     out += '\n';
   }
+  if (before_end_) before_end_(number, out);
   write_graph_end(number, out);
   graph.written = true;
   graph.launches.clear();

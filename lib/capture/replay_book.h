@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -43,6 +44,14 @@ class ReplayBook {
   // Node -1: a node of one of the graph's bodies.
   void add_clone(std::uint64_t clone_id, std::uint32_t graph, std::int64_t node, std::string_view kind);
   void add_op(const ActivityOp& op);
+  // Asked for more lines of a graph before its graph_end.
+  void set_before_end(std::function<void(std::uint32_t graph, std::string& out)> write) {
+    before_end_ = std::move(write);
+  }
+  // No more launches of the graph can come.
+  void close_graph(std::uint32_t graph) { graphs_[graph].closed = true; }
+  // Is there a graph whose launches have not all come in, and may come?
+  [[nodiscard]] bool is_waiting() const;
   // Graphs all of whose launches have come in completely: their replays line and graph_end.
   void write_finished(std::string& out);
   // The rest, however far it came.
@@ -62,7 +71,7 @@ class ReplayBook {
   struct Graph {
     std::size_t expected = 0;
     std::map<std::uint32_t, std::vector<Op>> launches;  // by correlation
-    bool written = false;
+    bool written = false, closed = false;
   };
   struct Clone {
     std::uint32_t graph;
@@ -70,9 +79,10 @@ class ReplayBook {
     std::optional<ActivityKind> kind;
   };
   [[nodiscard]] bool is_finished(const Graph& graph) const;
-  static void write(std::uint32_t number, Graph& graph, std::string& out);
+  void write(std::uint32_t number, Graph& graph, std::string& out);
 
   std::uint32_t limit_;
+  std::function<void(std::uint32_t, std::string&)> before_end_;
   std::map<std::uint32_t, Graph> graphs_;
   std::unordered_map<std::uint64_t, Clone> clones_;
   std::uint64_t odd_ = 0, unknown_ = 0;

@@ -71,6 +71,7 @@ std::string load_cupti(CuptiApi& api, int driver_version) {
   load(api.activity_get_next_record, "cuptiActivityGetNextRecord");
   load(api.activity_get_num_dropped_records, "cuptiActivityGetNumDroppedRecords");
   load(api.activity_flush_all, "cuptiActivityFlushAll");
+  load(api.finalize, "cuptiFinalize", false);
   load(api.subscribe_v2, "cuptiSubscribe_v2", false);
   if (missing.empty() && api.get_version(&api.version) != CUPTI_SUCCESS)
     missing = api.path + " does not tell its version";

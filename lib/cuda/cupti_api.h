@@ -23,6 +23,8 @@ struct CuptiApi {
   decltype(&cuptiActivityGetNextRecord) activity_get_next_record = nullptr;
   decltype(&cuptiActivityGetNumDroppedRecords) activity_get_num_dropped_records = nullptr;
   decltype(&cuptiActivityFlushAll) activity_flush_all = nullptr;
+  // May be missing: CUPTI stays in the process to its end.
+  decltype(&cuptiFinalize) finalize = nullptr;
   // May be missing (before CUDA 12.6 or so): says who holds CUPTI.
   decltype(&cuptiSubscribe_v2) subscribe_v2 = nullptr;
   std::uint32_t version = 0;  // CUPTI_API_VERSION at run time

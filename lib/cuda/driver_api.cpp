@@ -49,6 +49,7 @@ std::string load_driver(DriverApi& api) {
   load(api.device_get_attribute, "cuDeviceGetAttribute", 2000);
   load(api.device_total_mem, "cuDeviceTotalMem", 3020);
   load(api.ctx_get_device, "cuCtxGetDevice", 2000);
+  load(api.mem_get_info, "cuMemGetInfo", 3020, false);
   load(api.func_get_param_info, "cuFuncGetParamInfo", 12040, false);
   return missing;
 }

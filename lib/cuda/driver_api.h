@@ -40,6 +40,7 @@ struct DriverApi {
   PFN_cuCtxGetDevice_v2000 ctx_get_device = nullptr;
   // May be missing: then parameters are not recorded.
   PFN_cuFuncGetParamInfo_v12040 func_get_param_info = nullptr;
+  PFN_cuMemGetInfo_v3020 mem_get_info = nullptr;
 };
 
 // Opens libcuda.so.1, or takes the one that is loaded. Returns what is missing, or "".

@@ -20,7 +20,47 @@ namespace {
   X(cuStreamBatchMemOp_v2)   \
   X(cuStreamWaitValue32_v2) X(cuStreamWaitValue64_v2) X(cuStreamWriteValue32_v2) X(cuStreamWriteValue64_v2)
 
+// Not allowed while a stream captures, in some modes or always: they break captures.
+#define CGLINT_WATCHED_CALLS(X)                                                                            \
+  X(cuCtxSynchronize)                                                                                      \
+  X(cuStreamSynchronize) X(cuStreamSynchronize_ptsz) X(cuStreamQuery) X(cuStreamQuery_ptsz)                \
+      X(cuEventSynchronize) X(cuEventQuery) X(cuEventElapsedTime) X(cuStreamAddCallback)                   \
+          X(cuStreamAddCallback_ptsz) X(cuStreamAttachMemAsync) X(cuStreamAttachMemAsync_ptsz)             \
+              X(cuStreamDestroy_v2) X(cuMemcpy) X(cuMemcpy_ptds) X(cuMemcpyPeer) X(cuMemcpyPeer_ptds)      \
+                  X(cuMemcpyHtoD_v2) X(cuMemcpyHtoD_v2_ptds) X(cuMemcpyDtoH_v2) X(cuMemcpyDtoH_v2_ptds)    \
+                      X(cuMemcpyDtoD_v2) X(cuMemcpyDtoD_v2_ptds) X(cuMemcpy2D_v2) X(cuMemcpy2D_v2_ptds)    \
+                          X(cuMemcpy2DUnaligned_v2) X(cuMemcpy2DUnaligned_v2_ptds) X(cuMemcpy3D_v2)        \
+                              X(cuMemcpy3D_v2_ptds) X(cuMemsetD8_v2) X(cuMemsetD8_v2_ptds)                 \
+                                  X(cuMemsetD16_v2) X(cuMemsetD16_v2_ptds) X(cuMemsetD32_v2)               \
+                                      X(cuMemsetD32_v2_ptds) X(cuMemsetD2D8_v2) X(cuMemsetD2D8_v2_ptds)    \
+                                          X(cuMemsetD2D32_v2) X(cuMemsetD2D32_v2_ptds) X(cuMemCreate)      \
+                                              X(cuArrayCreate_v2) X(cuArray3DCreate_v2)                    \
+                                                  X(cuMemPrefetchAsync) X(cuMemPrefetchAsync_ptsz)         \
+                                                      X(cuMemPoolTrimTo) X(cuModuleLoad)                   \
+                                                          X(cuModuleLoadData) X(cuModuleLoadDataEx)        \
+                                                              X(cuModuleLoadFatBinary) X(cuModuleUnload)   \
+                                                                  X(cuLibraryLoadData)                     \
+                                                                      X(cuLibraryLoadFromFile)             \
+                                                                          X(cuLibraryUnload)               \
+                                                                              X(cuKernelGetFunction)       \
+                                                                                  X(cuFuncLoad)            \
+                                                                                      X(cuCtxSetLimit)
+#define CGLINT_EXEC_UPDATES(X)                                                                             \
+  X(cuGraphExecUpdate_v2)                                                                                  \
+  X(cuGraphExecUpdate) X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphExecKernelNodeSetParams)              \
+      X(cuGraphExecMemcpyNodeSetParams) X(cuGraphExecMemsetNodeSetParams) X(cuGraphExecHostNodeSetParams)  \
+          X(cuGraphExecChildGraphNodeSetParams) X(cuGraphExecEventRecordNodeSetEvent)                      \
+              X(cuGraphExecEventWaitNodeSetEvent) X(cuGraphExecBatchMemOpNodeSetParams)                    \
+                  X(cuGraphExecNodeSetParams) X(cuGraphNodeSetEnabled)
+
 constexpr CUpti_CallbackId kCalls[] = {
+#define CGLINT_ONE(name) CUPTI_DRIVER_TRACE_CBID_##name,
+    CGLINT_WATCHED_CALLS(CGLINT_ONE) CGLINT_EXEC_UPDATES(CGLINT_ONE)
+#undef CGLINT_ONE
+        CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphUpload,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphUpload_ptsz,
 #define CGLINT_BOTH(name) CUPTI_DRIVER_TRACE_CBID_##name, CUPTI_DRIVER_TRACE_CBID_##name##_ptsz,
     CGLINT_NODE_CALLS(CGLINT_BOTH) CGLINT_STREAM_OPS(CGLINT_BOTH) CGLINT_BOTH(cuLaunchKernelEx)
         CGLINT_BOTH(cuMemAllocAsync) CGLINT_BOTH(cuMemAllocFromPoolAsync) CGLINT_BOTH(cuMemFreeAsync)
@@ -59,7 +99,7 @@ CUstream stream_of(CUstream stream, bool per_thread) {
 }
 
 CallFacts on_stream(CallKind kind, CUstream stream, bool per_thread, CUevent event = nullptr) {
-  return {kind, true, stream_of(stream, per_thread), event};
+  return {kind, true, stream_of(stream, per_thread), event, nullptr};
 }
 
 template <typename Params>
@@ -115,10 +155,10 @@ CallFacts read_call(CUpti_CallbackId id, const void* params) {
     case CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags:
     case CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithParams:
     case CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithParams_ptsz:
-      return {CallKind::instantiate, false, nullptr, nullptr};
+      return {CallKind::instantiate};
     case CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode:
     case CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2:
-      return {CallKind::add_node, false, nullptr, nullptr};
+      return {CallKind::add_node};
     case CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2:
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocPitch_v2:
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged:
@@ -127,15 +167,135 @@ CallFacts read_call(CUpti_CallbackId id, const void* params) {
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocHost_v2:
     case CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister_v2:
     case CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle_v2:
-      return {CallKind::alloc, false, nullptr, nullptr};
+      return {CallKind::alloc};
     case CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2:
     case CUPTI_DRIVER_TRACE_CBID_cuMemUnmap:
     case CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost:
     case CUPTI_DRIVER_TRACE_CBID_cuMemHostUnregister:
     case CUPTI_DRIVER_TRACE_CBID_cuIpcCloseMemHandle:
-      return {CallKind::free, false, nullptr, nullptr};
+      return {CallKind::free};
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch:
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz: {
+      const auto& call = as<cuGraphLaunch_params>(params);
+      CallFacts facts = on_stream(CallKind::graph_launch, call.hStream, id == CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz);
+      facts.exec = call.hGraph;
+      return facts;
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphUpload:
+    case CUPTI_DRIVER_TRACE_CBID_cuGraphUpload_ptsz: {
+      CallFacts facts{CallKind::upload};
+      facts.exec = as<cuGraphUpload_params>(params).hGraph;
+      return facts;
+    }
+#define CGLINT_CASE_UPDATE(name) case CUPTI_DRIVER_TRACE_CBID_##name:
+    CGLINT_EXEC_UPDATES(CGLINT_CASE_UPDATE) {
+      // The executable graph is the first parameter of each.
+      CallFacts facts{CallKind::exec_update};
+      facts.exec = as<cuGraphNodeSetEnabled_params>(params).hGraphExec;
+      return facts;
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize:
+    case CUPTI_DRIVER_TRACE_CBID_cuStreamQuery:
+      return {CallKind::watched, true, as<cuStreamSynchronize_params>(params).hStream};
+    case CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize_ptsz:
+    case CUPTI_DRIVER_TRACE_CBID_cuStreamQuery_ptsz:
+      return {CallKind::watched, true, stream_of(as<cuStreamSynchronize_params>(params).hStream, true)};
     default:
       return {};
+  }
+}
+
+const char* node_kind(CUpti_CallbackId id) {
+  switch (id) {
+#define CGLINT_CASE_BOTH(name)              \
+  case CUPTI_DRIVER_TRACE_CBID_##name:      \
+  case CUPTI_DRIVER_TRACE_CBID_##name##_ptsz:
+    CGLINT_CASE_BOTH(cuLaunchKernel)
+    CGLINT_CASE_BOTH(cuLaunchKernelEx)
+    CGLINT_CASE_BOTH(cuLaunchCooperativeKernel)
+      return "kernel";
+    CGLINT_CASE_BOTH(cuLaunchHostFunc)
+      return "host";
+    CGLINT_CASE_BOTH(cuMemsetD8Async)
+    CGLINT_CASE_BOTH(cuMemsetD16Async)
+    CGLINT_CASE_BOTH(cuMemsetD32Async)
+    CGLINT_CASE_BOTH(cuMemsetD2D8Async)
+    CGLINT_CASE_BOTH(cuMemsetD2D16Async)
+    CGLINT_CASE_BOTH(cuMemsetD2D32Async)
+      return "memset";
+    CGLINT_STREAM_OPS(CGLINT_CASE_BOTH)
+      return "batch_mem_op";
+    CGLINT_CASE_BOTH(cuMemAllocAsync)
+    CGLINT_CASE_BOTH(cuMemAllocFromPoolAsync)
+      return "mem_alloc";
+    CGLINT_CASE_BOTH(cuMemFreeAsync)
+      return "mem_free";
+    CGLINT_CASE_BOTH(cuEventRecordWithFlags)
+      return "event_record";
+    CGLINT_CASE_BOTH(cuStreamWaitEvent)
+      return "event_wait";
+    CGLINT_CASE_BOTH(cuGraphLaunch)
+      return "child_graph";
+    default:
+      return "memcpy";
+  }
+}
+
+LaunchFacts read_launch(CUpti_CallbackId id, const void* params) {
+  LaunchFacts facts;
+  switch (id) {
+    CGLINT_CASE_BOTH(cuLaunchKernel) {
+      const auto& call = as<cuLaunchKernel_params>(params);
+      facts.function = call.f;
+      facts.grid = {call.gridDimX, call.gridDimY, call.gridDimZ};
+      facts.block = {call.blockDimX, call.blockDimY, call.blockDimZ};
+      facts.dynamic_shared_bytes = call.sharedMemBytes;
+      facts.params = call.kernelParams;
+      facts.extra = call.extra;
+      break;
+    }
+    CGLINT_CASE_BOTH(cuLaunchCooperativeKernel) {
+      const auto& call = as<cuLaunchCooperativeKernel_params>(params);
+      facts.function = call.f;
+      facts.grid = {call.gridDimX, call.gridDimY, call.gridDimZ};
+      facts.block = {call.blockDimX, call.blockDimY, call.blockDimZ};
+      facts.dynamic_shared_bytes = call.sharedMemBytes;
+      facts.params = call.kernelParams;
+      break;
+    }
+    CGLINT_CASE_BOTH(cuLaunchKernelEx) {
+      const auto& call = as<cuLaunchKernelEx_params>(params);
+      if (call.config == nullptr) break;
+      facts.function = call.f;
+      facts.grid = {call.config->gridDimX, call.config->gridDimY, call.config->gridDimZ};
+      facts.block = {call.config->blockDimX, call.config->blockDimY, call.config->blockDimZ};
+      facts.dynamic_shared_bytes = call.config->sharedMemBytes;
+      facts.params = call.kernelParams;
+      facts.extra = call.extra;
+      break;
+    }
+    default:
+      break;
+  }
+  return facts;
+}
+
+const char* capture_error(CUresult result) {
+  switch (result) {
+#define CGLINT_NAME(name) \
+  case name:              \
+    return #name;
+    CGLINT_NAME(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+    CGLINT_NAME(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+    CGLINT_NAME(CUDA_ERROR_STREAM_CAPTURE_MERGE)
+    CGLINT_NAME(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
+    CGLINT_NAME(CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+    CGLINT_NAME(CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+    CGLINT_NAME(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    CGLINT_NAME(CUDA_ERROR_CAPTURED_EVENT)
+    CGLINT_NAME(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+    default:
+      return nullptr;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cupti.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -20,6 +21,10 @@ enum class CallKind : std::uint8_t {
   free,
   instantiate,
   add_node,
+  graph_launch,  // may add a child graph to a capturing stream
+  exec_update,   // changes an executable graph
+  upload,
+  watched,       // looked at only if it breaks a capture
 };
 
 // What a call says, read from its parameters.
@@ -28,8 +33,26 @@ struct CallFacts {
   bool has_stream = false;
   CUstream stream = nullptr;
   CUevent event = nullptr;
+  CUgraphExec exec = nullptr;  // graph_launch, exec_update, upload
 };
 CallFacts read_call(CUpti_CallbackId id, const void* params);
+
+// The kind of node that a call makes, a name of the schema.
+const char* node_kind(CUpti_CallbackId id);
+
+// What a kernel launch call says; `function` null: it is none.
+struct LaunchFacts {
+  CUfunction function = nullptr;
+  std::array<std::uint32_t, 3> grid{}, block{};
+  std::uint32_t dynamic_shared_bytes = 0;
+  void** params = nullptr;  // one pointer a parameter, or null
+  void** extra = nullptr;   // or the packed form
+};
+LaunchFacts read_launch(CUpti_CallbackId id, const void* params);
+
+// Results by which the driver says that a call is not allowed while a stream captures, or that a capture is
+// broken. Named as in cuda.h; null for other results.
+const char* capture_error(CUresult result);
 
 // Of a begin_capture call: a name of the schema's capture_mode.
 const char* capture_mode(CUpti_CallbackId id, const void* params);

@@ -1,12 +1,16 @@
-// Entry point of the injected library: the driver calls InitializeInjection() at cuInit of every process that
+// Entry points of the injected library: the driver calls InitializeInjection() at cuInit of every process that
 // has CUDA_INJECTION64_PATH set. Subscribes to CUPTI and hands what it tells to the recorder. Nothing here
 // may harm the host: no exception leaves a callback, Python frames are taken only in calls that a capturing
 // stream makes, and a failure switches the recorder off.
 #include <cxxabi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -57,6 +61,11 @@ Recorder* recorder = nullptr;
 cuda::DriverApi* driver = nullptr;
 cuda::CuptiApi* cupti = nullptr;
 pid_t owner = 0;
+CUpti_SubscriberHandle subscriber{};
+std::atomic<bool> is_detaching{false};
+// Activity tracing: on from the start with --replays, off when every graph has had its launches, on again
+// when another graph is instantiated.
+std::atomic<bool> is_tracing{false}, is_stopping{false};
 
 constexpr std::size_t kMaxDependencies = 256;
 
@@ -72,6 +81,11 @@ struct Call {
   bool before_is_whole = false;
   bool has_flags = false;
   std::uint64_t flags = 0;
+  std::uint64_t enter_ns = 0;           // instantiate, upload
+  std::size_t free_bytes = 0;           // device memory when an instantiation began; 0: unknown
+  Instantiation* pending = nullptr;     // walked, not yet written; owned
+  CUgraphExec exec = nullptr;           // of an instantiation
+  std::uint32_t eager_stack = kNone;
   std::vector<std::pair<Handle, std::uint64_t>>* clones = nullptr;  // original node, id of its clone
   bool is_inside = false;  // we are in a callback: calls that it makes are ours
 };
@@ -83,7 +97,7 @@ std::uint32_t thread_id() {
 }
 
 struct CaptureState {
-  bool is_active = false;
+  bool is_active = false, is_broken = false;
   CUgraph graph = nullptr;
   const CUgraphNode* dependencies = nullptr;
   std::size_t count = 0;
@@ -100,6 +114,7 @@ CaptureState capture_state(CUstream stream) {
                                       &state.count) != CUDA_SUCCESS)
     return {};
   state.is_active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  state.is_broken = status == CU_STREAM_CAPTURE_STATUS_INVALIDATED;
   return state;
 }
 
@@ -110,7 +125,7 @@ void note_priority(CUstream stream) {
 }
 
 bool makes_nodes(CallKind kind) {
-  return kind == CallKind::node || kind == CallKind::alloc || kind == CallKind::free;
+  return kind == CallKind::node || kind == CallKind::alloc || kind == CallKind::free || kind == CallKind::graph_launch;
 }
 
 SyncCall sync_call(SyncCall::Kind kind, std::uint32_t stack) {
@@ -130,9 +145,79 @@ bool may_take_stack(CallKind kind) {
   return kind != CallKind::alloc && kind != CallKind::free;
 }
 
-void drop_clones() {
+// Of an instantiation that failed, or that is done with.
+void drop_instantiation() {
   delete call.clones;
   call.clones = nullptr;
+  delete call.pending;
+  call.pending = nullptr;
+  call.exec = nullptr;
+}
+
+std::uint64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+constexpr CUpti_ActivityKind kTraced[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                          CUPTI_ACTIVITY_KIND_MEMSET};
+
+bool start_tracing() {
+  bool good = true;
+  for (const CUpti_ActivityKind kind : kTraced) good = good && cupti->activity_enable(kind) == CUPTI_SUCCESS;
+  is_tracing.store(good);
+  return good;
+}
+
+// On a thread of its own: handing over the buffers may wait for CUPTI's other threads.
+void* stop_tracing(void*) {
+  cupti->activity_flush_all(1);
+  if (recorder->has_all_replays()) {
+    is_tracing.store(false);
+    for (const CUpti_ActivityKind kind : kTraced) cupti->activity_disable(kind);
+  }
+  is_stopping.store(false);
+  return nullptr;
+}
+
+void stop_tracing_if_done() {
+  if (!is_tracing.load(std::memory_order_relaxed) || !recorder->is_traced() || is_stopping.exchange(true)) return;
+  // Not at every launch while the last ones are still under way.
+  static std::atomic<std::uint64_t> next_try_ns{0};
+  const std::uint64_t now = now_ns();
+  if (now < next_try_ns.load()) {
+    is_stopping.store(false);
+    return;
+  }
+  next_try_ns.store(now + 200'000'000);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, stop_tracing, nullptr) == 0) {
+    pthread_detach(thread);
+  } else {
+    is_stopping.store(false);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// In the exit of a driver call, as CUPTI wants it.
+void detach(const std::string& why) {
+  if (is_detaching.exchange(true)) return;
+  if (is_tracing.exchange(false)) {
+    cupti->activity_flush_all(1);
+    for (const CUpti_ActivityKind kind : kTraced) cupti->activity_disable(kind);
+  }
+  recorder->finish("recording ended " + why + " (--detach-after): graphs captured later are not in this file");
+  cupti->unsubscribe(subscriber);
+  constexpr std::uint32_t kCuda12_6 = 24;
+  if (cupti->finalize != nullptr && cupti->version >= kCuda12_6) {
+    cupti->finalize();
+  } else {
+    log_line("CUPTI of CUDA 12.6 or later can leave a process; this one stays, without callbacks");
+  }
 }
 
 void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
@@ -146,8 +231,16 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   call.before_is_whole = true;
   call.has_flags = false;
   call.origin = {};
+  call.eager_stack = kNone;
   if (facts.kind == CallKind::instantiate) {
-    drop_clones();  // of a call that failed
+    drop_instantiation();
+    if (recorder->records_replays() && !is_tracing.load(std::memory_order_relaxed)) start_tracing();
+    std::size_t total = 0;
+    call.free_bytes = 0;
+    if (recorder->is_capturing() || driver->mem_get_info == nullptr ||
+        driver->mem_get_info(&call.free_bytes, &total) != CUDA_SUCCESS)
+      call.free_bytes = 0;
+    call.enter_ns = now_ns();
     if (const auto flags = instantiate_flags(id, data.functionParams))
       call.flags = *flags, call.has_flags = true;
   }
@@ -163,8 +256,21 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
       call.origin.stream = handle_of(facts.stream);
       call.origin.has_stream = true;
       call.origin.thread = thread_id();
+      call.origin.nvtx = recorder->take_ranges();
+      if (makes_nodes(facts.kind)) {
+        call.origin.kind = node_kind(id);
+        if (data.symbolName != nullptr && std::strcmp(call.origin.kind, "kernel") == 0)
+          call.origin.name = recorder->with_book(
+              [&](capture::CaptureBook& book) { return book.intern_name(data.symbolName); });
+      }
       if (may_take_stack(facts.kind)) call.origin.stack = recorder->take_stack();
     }
+  }
+  if (facts.kind == CallKind::upload) call.enter_ns = now_ns();
+  if (facts.kind == CallKind::node && !call.is_capturing && recorder->records_eager()) {
+    const LaunchFacts launch = read_launch(id, data.functionParams);
+    if (launch.function != nullptr && recorder->eager_wants_stack(handle_of(launch.function)))
+      call.eager_stack = recorder->take_stack();
   }
   // Before the call: once it is done the address may be somebody else's. A captured free frees nothing yet.
   if (facts.kind == CallKind::free && !call.is_capturing) {
@@ -195,6 +301,90 @@ void note_allocation(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   recorder->with_timeline([&](capture::AllocationTimeline& timeline) {
     timeline.add(range.base, range.size_bytes, range.kind, device, sequence);
   });
+}
+
+// A launch outside capture, when it has been made.
+void note_eager(CUpti_CallbackId id, const CUpti_CallbackData& data) {
+  const LaunchFacts facts = read_launch(id, data.functionParams);
+  if (facts.function == nullptr) return;
+  capture::EagerLaunch launch;
+  launch.grid = facts.grid;
+  launch.block = facts.block;
+  launch.dynamic_shared_bytes = facts.dynamic_shared_bytes;
+  launch.params = facts.params;
+  launch.packed = capture::packed_arguments(facts.extra);
+  launch.origin.sequence = recorder->next_sequence();
+  launch.origin.stream = handle_of(call.facts.stream);
+  launch.origin.has_stream = true;
+  launch.origin.thread = thread_id();
+  launch.origin.stack = call.eager_stack;
+  launch.origin.nvtx = recorder->take_ranges();
+  recorder->add_eager(facts.function, data.symbolName, launch);
+}
+
+// A call that the driver refused because of a capture. Which captures it broke, their own state tells.
+void note_failure(CUpti_CallbackId id, const CUpti_CallbackData& data, CUresult result) {
+  const char* const error = capture_error(result);
+  if (error == nullptr) return;
+  const CallFacts facts = read_call(id, data.functionParams);
+  const bool begins = facts.kind == CallKind::begin_capture, ends = facts.kind == CallKind::end_capture;
+  if (!begins && !recorder->is_capturing()) return;
+  std::vector<capture::CaptureBook::ActiveCapture> broken;
+  for (const auto& active : recorder->with_book([](capture::CaptureBook& book) { return book.active(); })) {
+    const auto stream = reinterpret_cast<CUstream>(active.origin_stream);
+    const bool is_own = ends && facts.stream == stream;
+    if (!active.has_failed && (is_own || capture_state(stream).is_broken)) broken.push_back(active);
+  }
+  if (broken.empty() && !begins) return;
+  capture::Failure failure;
+  failure.call = data.functionName == nullptr ? "unknown" : data.functionName;
+  failure.error = error;
+  failure.is_broken_before = !ends || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  failure.has_stream = facts.has_stream;
+  failure.stream = handle_of(facts.stream);
+  failure.sequence = recorder->next_sequence();
+  failure.thread = thread_id();
+  failure.stack = call.is_capturing ? call.origin.stack : kNone;
+  if (failure.stack == kNone) failure.stack = recorder->take_stack();
+  if (begins) {
+    capture::GraphEntry entry;
+    entry.captured = true;
+    entry.mode = capture_mode(id, data.functionParams);
+    entry.origin_stream = failure.stream;
+    entry.begin_sequence = entry.end_sequence = failure.sequence;
+    entry.failure = failure;
+    entry.failure->is_broken_before = false;
+    recorder->write_failed(std::move(entry));
+  }
+  recorder->with_book([&](capture::CaptureBook& book) {
+    for (const auto& active : broken) book.capture_failed(active.origin_stream, failure);
+  });
+}
+
+// A capture ended without a graph.
+void note_failed_end(const SyncCall& sync) {
+  std::optional<capture::GraphEntry> entry = recorder->with_book(
+      [&](capture::CaptureBook& book) { return book.take_failed(sync.stream); });
+  if (!entry) return;
+  entry->end_sequence = sync.sequence;
+  entry->syncs.push_back(sync);
+  recorder->write_failed(std::move(*entry));
+}
+
+void note_instantiated(bool ok) {
+  const std::uint64_t end_ns = now_ns();
+  if (call.pending != nullptr && ok) {
+    const auto ns = static_cast<std::int64_t>(end_ns - call.enter_ns) - call.pending->walk_ns;
+    std::size_t free_bytes = 0, total = 0;
+    std::uint64_t used = 0;
+    if (call.free_bytes != 0 && driver->mem_get_info(&free_bytes, &total) == CUDA_SUCCESS &&
+        free_bytes < call.free_bytes)
+      used = call.free_bytes - free_bytes;
+    recorder->write_instantiated(*call.pending, handle_of(call.exec), std::max<std::int64_t>(ns, 0), used);
+    if (call.clones != nullptr)
+      for (const auto& [original, clone] : *call.clones) recorder->add_clone(*call.pending, original, clone);
+  }
+  drop_instantiation();
 }
 
 void note_waited(const CaptureState& state) {
@@ -236,17 +426,22 @@ void note_conditional(CUpti_CallbackId id, const CUpti_CallbackData& data) {
 }
 
 void on_exit(CUpti_CallbackId id, const CUpti_CallbackData& data) {
-  if (call.depth == 0) {
-    return;  // entered before we subscribed
-  }
+  const CUresult result = data.functionReturnValue == nullptr
+                              ? CUDA_ERROR_UNKNOWN
+                              : *static_cast<const CUresult*>(data.functionReturnValue);
+  const bool ok = result == CUDA_SUCCESS;
+  if (!ok) note_failure(id, data, result);
+  if (call.depth == 0) return;  // entered before we subscribed
   if (read_call(id, data.functionParams).kind == CallKind::none || --call.depth != 0) return;
-  const bool ok = data.functionReturnValue != nullptr &&
-                  *static_cast<const CUresult*>(data.functionReturnValue) == CUDA_SUCCESS;
   const CallKind kind = call.facts.kind;
   if (kind == CallKind::alloc && ok) note_allocation(id, data);
   if (kind == CallKind::add_node && ok) note_conditional(id, data);
+  if (kind == CallKind::instantiate) note_instantiated(ok);
+  if (kind == CallKind::exec_update && ok) recorder->exec_updated(handle_of(call.facts.exec));
+  if (kind == CallKind::upload && ok)
+    recorder->exec_uploaded(handle_of(call.facts.exec), static_cast<std::int64_t>(now_ns() - call.enter_ns));
+  if (kind == CallKind::node && ok && !call.is_capturing && recorder->records_eager()) note_eager(id, data);
   if (kind == CallKind::begin_capture && ok) {
-    recorder->capture_began();
     const CaptureState state = capture_state(call.facts.stream);
     if (!state.is_active) return;
     note_priority(call.facts.stream);
@@ -255,14 +450,19 @@ void on_exit(CUpti_CallbackId id, const CUpti_CallbackData& data) {
     const char* const mode = capture_mode(id, data.functionParams);
     recorder->with_book(
         [&](capture::CaptureBook& book) { book.begin_capture(handle_of(state.graph), mode, sync); });
+    recorder->count_captures();
   } else if (kind == CallKind::end_capture) {
-    recorder->capture_ended();
-    if (!call.is_capturing) return;
+    if (!recorder->is_capturing()) return;
+    if (call.origin.sequence == 0) call.origin.sequence = recorder->next_sequence();
     const SyncCall sync = sync_call(SyncCall::Kind::end_capture, call.origin.stack);
-    // A failed capture has no graph any more.
-    recorder->with_book([&](capture::CaptureBook& book) {
-      ok ? book.end_capture(handle_of(call.graph), true, sync) : book.graph_destroyed(handle_of(call.graph));
-    });
+    if (ok && call.is_capturing) {
+      recorder->with_book([&](capture::CaptureBook& book) { book.end_capture(handle_of(call.graph), sync); });
+    } else {
+      // A call on the wrong stream or thread ends nothing.
+      const CaptureState state = capture_state(call.facts.stream);
+      if (!state.is_active && !state.is_broken) note_failed_end(sync);
+    }
+    recorder->count_captures();
   } else if (kind == CallKind::event_record && ok && call.is_capturing) {
     const SyncCall sync = sync_call(SyncCall::Kind::event_record, call.origin.stack);
     recorder->with_book(
@@ -311,13 +511,22 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) {
       break;
     case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING: {
       const bool has_flags = call.depth != 0 && call.has_flags;
-      const auto made =
-          recorder->instantiate(graph->graph, has_flags ? std::optional(call.flags) : std::nullopt);
-      if (made && call.clones != nullptr)
-        for (const auto& [original, clone] : *call.clones) recorder->add_clone(*made, original, clone);
-      drop_clones();
+      auto made = recorder->walk(graph->graph, has_flags ? std::optional(call.flags) : std::nullopt);
+      if (call.depth != 0 && call.facts.kind == CallKind::instantiate) {
+        // Written when the call returns: then its time is known.
+        delete call.pending;
+        call.pending = made.release();
+      } else {
+        recorder->write_instantiated(*made, 0, 0, 0);
+      }
       break;
     }
+    case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED:
+      call.exec = graph->graphExec;
+      break;
+    case CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING:
+      recorder->exec_destroyed(handle_of(graph->graphExec));
+      break;
     // The driver clones the nodes first, then announces the executable graph (seen with driver 580).
     case CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED: {
       std::uint64_t clone = 0;
@@ -332,13 +541,30 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) {
   }
 }
 
+// After a call, with no lock of the driver held.
+void between_calls() {
+  if (recorder->flush_is_due()) recorder->flush();
+  const bool launched = call.facts.kind == CallKind::graph_launch && !call.is_capturing && call.facts.exec != nullptr;
+  const bool enough = launched && recorder->exec_launched(handle_of(call.facts.exec));
+  if (launched && recorder->records_replays()) stop_tracing_if_done();
+  if (enough) detach("after " + std::to_string(recorder->settings().detach_launches) + " graph launches");
+  if (!is_detaching.load(std::memory_order_relaxed) && recorder->detach_is_due())
+    detach("after " + std::to_string(recorder->settings().detach_after_ns / 1'000'000'000) + " s");
+  call.facts = {};
+}
+
 void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
   if (!recorder->is_on() || call.is_inside) return;
   call.is_inside = true;
   try {
     if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
       const auto& info = *static_cast<const CUpti_CallbackData*>(data);
-      info.callbackSite == CUPTI_API_ENTER ? on_enter(id, info) : on_exit(id, info);
+      if (info.callbackSite == CUPTI_API_ENTER) {
+        on_enter(id, info);
+      } else {
+        on_exit(id, info);
+        if (call.depth == 0) between_calls();
+      }
     } else if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
       on_resource(id, *static_cast<const CUpti_ResourceData*>(data));
     }
@@ -383,17 +609,21 @@ void CUPTIAPI on_buffer_completed(CUcontext context, std::uint32_t stream, std::
   std::free(buffer);
 }
 
+void on_flush_signal(int) {
+  recorder->request_flush();
+}
+
 void at_exit() {
-  if (getpid() != owner) return;
+  if (getpid() != owner || is_detaching.load()) return;
   try {
-    if (recorder->records_replays()) cupti->activity_flush_all(1);
+    if (is_tracing.load()) cupti->activity_flush_all(1);
     recorder->finish();
   } catch (...) {
     recorder->switch_off("out of memory");
   }
 }
 
-std::string subscribe(CUpti_SubscriberHandle& subscriber) {
+std::string subscribe() {
   std::array<char, 128> holder{};
   CUptiResult result;
   if (cupti->subscribe_v2 != nullptr) {
@@ -425,14 +655,14 @@ std::string start() {
   recorder = new Recorder(settings_from_environment(), *driver, *cupti);
   recorder->set_layouts_known(
       capture::activity_layout(capture::ActivityKind::kernel, cupti->version).has_value());
-  CUpti_SubscriberHandle subscriber{};
-  if (std::string problem = subscribe(subscriber); !problem.empty()) return problem;
+  if (std::string problem = subscribe(); !problem.empty()) return problem;
   owner = getpid();
   bool enabled = true;
   for (const CUpti_CallbackId id :
        {CUPTI_CBID_RESOURCE_GRAPH_CREATED, CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
         CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING,
-        CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
+        CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED,
+        CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
     enabled = cupti->enable_callback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id) == CUPTI_SUCCESS && enabled;
   if (!enabled) {
     cupti->unsubscribe(subscriber);
@@ -446,14 +676,20 @@ std::string start() {
       },
       subscriber);
   if (recorder->records_replays()) {
-    bool traced =
-        cupti->activity_register_callbacks(on_buffer_requested, on_buffer_completed) == CUPTI_SUCCESS;
-    for (const CUpti_ActivityKind kind :
-         {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET})
-      traced = traced && cupti->activity_enable(kind) == CUPTI_SUCCESS;
-    if (!traced) {
+    if (cupti->activity_register_callbacks(on_buffer_requested, on_buffer_completed) != CUPTI_SUCCESS ||
+        !start_tracing()) {
       recorder->set_layouts_known(false);
       log_line("CUPTI refused to trace GPU activity: graphs are recorded without replays");
+    }
+  }
+  if (const int number = recorder->settings().flush_signal; number > 0) {
+    struct sigaction action = {}, before = {};
+    action.sa_handler = on_flush_signal;
+    action.sa_flags = SA_RESTART;
+    if (sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_DFL) {
+      sigaction(number, &action, nullptr);
+    } else {
+      log_line("the program handles signal " + std::to_string(number) + " itself: it does not flush the recording");
     }
   }
   std::atexit(at_exit);
@@ -462,6 +698,18 @@ std::string start() {
 
 }  // namespace
 }  // namespace cglint::record
+
+// For programs that know when a look is due (after a weight reload, say): what changed since the last write is
+// in the file when this returns. 0; 1 where nothing is recorded.
+extern "C" __attribute__((visibility("default"))) int cglint_record_flush() {
+  try {
+    if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on()) return 1;
+    cglint::record::recorder->flush();
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+}
 
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   std::string problem;

@@ -34,6 +34,14 @@ Options:
   --replays N          Trace the GPU's work too, and keep the first N launches of each graph (default 0: none).
                        Tracing slows the program down while it runs
   --no-python-stacks   Do not look for Python source lines
+  --no-native-stacks   Do not look for native frames (module, symbol)
+  --no-eager           Do not keep kernel launches outside capture
+  --detach-after N|Ns  Leave the process after N graph launches, or N seconds after the first capture: CUPTI is shut
+                       down (CUDA 12.6 or later), graphs captured later are not recorded
+  --flush-signal NAME  On this signal (USR1, USR2 or a number) each process writes what changed since its last
+                       graph (frees, launches outside capture), at its next driver call; programs can call
+                       cglint_record_flush() instead
+  --redact[=names]     Leave out folders, host name and command line; with names, kernel and NVTX names become hashes
   --lint [OPTIONS]     Afterwards run cglint lint, with the options up to --, on the files
   -h, --help           This text
 
@@ -69,9 +77,25 @@ struct Options {
   std::string out;
   bool out_is_folder = false;
   std::uint32_t replays = 0;
-  bool python_stacks = true, lint = false, help = false;
+  bool python_stacks = true, native_stacks = true, eager = true, lint = false, help = false;
+  std::string detach, redact;
+  int flush_signal = 0;
   std::vector<char*> lint_options, command;
 };
+
+bool parse_number(std::string_view text, std::uint32_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// 0: unknown.
+int signal_number(std::string_view name) {
+  if (name.starts_with("SIG")) name.remove_prefix(3);
+  if (name == "USR1") return SIGUSR1;
+  if (name == "USR2") return SIGUSR2;
+  std::uint32_t number = 0;
+  return parse_number(name, number) && number > 0 && number < 65 ? static_cast<int>(number) : 0;
+}
 
 // Returns what is wrong, or "".
 std::string parse(int argc, char** argv, Options& options) {
@@ -84,7 +108,8 @@ std::string parse(int argc, char** argv, Options& options) {
     } else if (argument == "-h" || argument == "--help") {
       options.help = true;
       return "";
-    } else if (argument == "-o" || argument == "--replays") {
+    } else if (argument == "-o" || argument == "--replays" || argument == "--detach-after" ||
+               argument == "--flush-signal") {
       if (i + 1 == argc) return std::string(argument) + " needs a value";
       const std::string_view value = argv[++i];
       if (argument == "-o") {
@@ -92,11 +117,30 @@ std::string parse(int argc, char** argv, Options& options) {
         options.out = value;
         continue;
       }
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.replays);
-      if (error != std::errc() || end != value.data() + value.size())
+      if (argument == "--detach-after") {
+        std::uint32_t number = 0;
+        const bool is_time = value.ends_with('s');
+        if (!parse_number(value.substr(0, value.size() - (is_time ? 1 : 0)), number) || number == 0)
+          return "--detach-after needs a number of graph launches, or of seconds (30s), not '" + std::string(value) +
+                 "'";
+        options.detach = value;
+        continue;
+      }
+      if (argument == "--flush-signal") {
+        options.flush_signal = signal_number(value);
+        if (options.flush_signal == 0) return "--flush-signal knows no signal '" + std::string(value) + "'";
+        continue;
+      }
+      if (!parse_number(value, options.replays))
         return "--replays needs a number, not '" + std::string(value) + "'";
     } else if (argument == "--no-python-stacks") {
       options.python_stacks = false;
+    } else if (argument == "--no-native-stacks") {
+      options.native_stacks = false;
+    } else if (argument == "--no-eager") {
+      options.eager = false;
+    } else if (argument == "--redact" || argument == "--redact=names") {
+      options.redact = argument == "--redact" ? "1" : "names";
     } else if (argument == "--lint") {
       options.lint = true;
     } else if (argument.starts_with('-')) {
@@ -189,6 +233,22 @@ int main(int argc, char** argv) {
   }
   setenv("CGLINT_RECORD_OUT_FOLDER", options.out_is_folder ? "1" : "0", 1);
   setenv("CGLINT_RECORD_PYTHON_STACKS", options.python_stacks ? "1" : "0", 1);
+  setenv("CGLINT_RECORD_NATIVE_STACKS", options.native_stacks ? "1" : "0", 1);
+  setenv("CGLINT_RECORD_EAGER", options.eager ? "1" : "0", 1);
+  // Nothing that was left over from elsewhere may count.
+  const auto set_or_clear = [](const char* name, const std::string& value) {
+    value.empty() ? unsetenv(name) : setenv(name, value.c_str(), 1);
+  };
+  set_or_clear("CGLINT_RECORD_DETACH", options.detach);
+  set_or_clear("CGLINT_RECORD_REDACT", options.redact);
+  set_or_clear("CGLINT_RECORD_FLUSH_SIGNAL", options.flush_signal == 0 ? "" : std::to_string(options.flush_signal));
+  // The library is an NVTX injection too.
+  if (const char* other = std::getenv("NVTX_INJECTION64_PATH");
+      other != nullptr && *other != '\0' && library != other) {
+    complain(std::string("NVTX_INJECTION64_PATH is set already, to ") + other + ": NVTX ranges are not recorded");
+  } else {
+    setenv("NVTX_INJECTION64_PATH", library.c_str(), 1);
+  }
   setenv("CGLINT_RECORD_REPLAYS", std::to_string(options.replays).c_str(), 1);
   unsetenv("CGLINT_RECORD_LIST");
   options.command.push_back(nullptr);
@@ -216,5 +276,6 @@ int main(int argc, char** argv) {
     return kExitUsage;
   }
   unsetenv("CUDA_INJECTION64_PATH");
+  unsetenv("NVTX_INJECTION64_PATH");
   return lint(folder, options, files);
 }

@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "capture/python_frames.h"
+#include "nvtx_ranges.h"
 
 namespace cglint::record {
 
@@ -29,8 +30,48 @@ Settings settings_from_environment() {
   settings.replays =
       static_cast<std::uint32_t>(std::strtoul(text("CGLINT_RECORD_REPLAYS").c_str(), nullptr, 10));
   settings.list = text("CGLINT_RECORD_LIST");
+  settings.native_stacks = text("CGLINT_RECORD_NATIVE_STACKS") != "0";
+  settings.eager = text("CGLINT_RECORD_EAGER") != "0";
+  const std::string redact = text("CGLINT_RECORD_REDACT");
+  settings.redact = redact == "1" || redact == "names";
+  settings.redact_names = redact == "names";
+  settings.flush_signal = static_cast<int>(std::strtol(text("CGLINT_RECORD_FLUSH_SIGNAL").c_str(), nullptr, 10));
+  const std::string detach = text("CGLINT_RECORD_DETACH");
+  const std::uint64_t after = std::strtoull(detach.c_str(), nullptr, 10);
+  if (!detach.empty() && detach.back() == 's') {
+    settings.detach_after_ns = after * 1'000'000'000;
+  } else {
+    settings.detach_launches = after;
+  }
   return settings;
 }
+
+namespace {
+
+std::uint64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// The last part of a path; what it was in is nobody's business (--redact).
+std::string base_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// The same name gives the same text in every recording.
+std::string hashed_name(std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char character : name) hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3;
+  std::string text = "k_0000000000000000";
+  for (std::size_t i = text.size(); hash != 0; hash >>= 4) text[--i] = "0123456789abcdef"[hash & 15];
+  return text;
+}
+
+constexpr std::uint64_t kBurstNs = 2'000'000'000;  // without a new graph for that long, a burst of captures is over
+constexpr std::size_t kMaxOpenExecs = 256;         // whose updates are waited for
+
+}  // namespace
 
 void log_line(const std::string& text) {
   const std::string line = "cglint: " + text + "\n";
@@ -42,35 +83,85 @@ Recorder::Recorder(Settings settings, const cuda::DriverApi& driver, const cuda:
       driver_(driver),
       cupti_(cupti),
       stacks_on_(settings_.python_stacks),
-      replays_(settings_.replays) {}
+      replays_(settings_.replays) {
+  replays_.set_before_end([this](std::uint32_t number, std::string& out) {
+    for (auto& [handle, exec] : execs_)
+      if (exec.number == number && (exec.facts.updates != 0 || exec.facts.upload_ns != 0))
+        capture::write_exec(number, exec.facts, out);
+  });
+}
 
 void Recorder::switch_off(const std::string& reason) {
   on_.store(false, std::memory_order_relaxed);
   if (!logged_.exchange(true)) log_line(reason + "; recording is switched off, the program runs on");
 }
 
-void Recorder::capture_ended() {
-  // A capture that began before recording did must not make the count negative.
-  int count = captures_.load(std::memory_order_relaxed);
-  while (count > 0 && !captures_.compare_exchange_weak(count, count - 1, std::memory_order_relaxed)) {
-  }
+void Recorder::count_captures() {
+  const std::lock_guard lock(state_);
+  captures_.store(static_cast<int>(book_.active().size()), std::memory_order_relaxed);
+  if (first_capture_ns_.load(std::memory_order_relaxed) == 0) first_capture_ns_.store(now_ns());
 }
 
 std::uint32_t Recorder::take_stack() {
-  if (!stacks_on_.load(std::memory_order_relaxed)) return kNone;
   std::vector<capture::FrameText> frames;
-  const capture::FramesResult result = capture::python_frames(frames);
-  if (result == capture::FramesResult::timed_out) {
-    stacks_missed_.fetch_add(1, std::memory_order_relaxed);
-    // Somebody keeps the interpreter lock, perhaps waiting for this very call: do not slow the program down.
-    constexpr int kMaxMisses = 10;
-    if (misses_in_a_row_.fetch_add(1, std::memory_order_relaxed) + 1 == kMaxMisses) stacks_on_.store(false);
-    return kNone;
+  if (stacks_on_.load(std::memory_order_relaxed)) {
+    const capture::FramesResult result = capture::python_frames(frames);
+    if (result == capture::FramesResult::timed_out) {
+      stacks_missed_.fetch_add(1, std::memory_order_relaxed);
+      // Somebody keeps the interpreter lock, perhaps waiting for this very call: do not slow the program down.
+      constexpr int kMaxMisses = 10;
+      if (misses_in_a_row_.fetch_add(1, std::memory_order_relaxed) + 1 == kMaxMisses) stacks_on_.store(false);
+    } else {
+      misses_in_a_row_.store(0, std::memory_order_relaxed);
+    }
+    if (settings_.redact)
+      for (capture::FrameText& frame : frames) frame.file = base_name(frame.file);
   }
-  misses_in_a_row_.store(0, std::memory_order_relaxed);
-  if (result != capture::FramesResult::ok) return kNone;
+  std::array<std::uintptr_t, capture::kMaxNativeFrames> addresses;
+  std::size_t count = 0;
+  if (settings_.native_stacks) count = capture::native_addresses(addresses, 1);
+  const std::span native = std::span(addresses).first(count);
+  // Symbols are looked up without our locks: the loader's lock may be held by a thread that waits for us.
+  std::vector<std::pair<std::uintptr_t, capture::FrameText>> fresh;
+  {
+    const std::lock_guard lock(state_);
+    for (const std::uintptr_t address : native)
+      if (!native_frames_.contains(address)) fresh.emplace_back(address, capture::FrameText());
+  }
+  for (auto& [address, frame] : fresh) frame = capture::describe_address(address);
   const std::lock_guard lock(state_);
-  return stacks_.intern(frames);
+  for (auto& [address, frame] : fresh) {
+    const bool is_ours = capture::is_cuda_module(frame.file);
+    if (settings_.redact) frame.file = base_name(frame.file);
+    native_frames_.emplace(address, is_ours ? kNone : stacks_.add_frame(frame));
+  }
+  std::vector<std::uint32_t> indices;
+  for (const capture::FrameText& frame : frames) indices.push_back(stacks_.add_frame(frame));
+  for (const std::uintptr_t address : native)
+    if (const std::uint32_t index = native_frames_.at(address); index != kNone) indices.push_back(index);
+  return stacks_.intern_indices(std::move(indices));
+}
+
+std::uint32_t Recorder::take_ranges() {
+  if (!has_nvtx()) return kNone;
+  struct Known {
+    std::uint64_t version = ~std::uint64_t{0};
+    std::uint32_t id = kNone;
+  };
+  thread_local Known known;
+  const capture::RangeStack& ranges = thread_ranges();
+  if (ranges.empty()) return kNone;
+  if (known.version == ranges.version()) return known.id;
+  const std::vector<std::string_view> texts = ranges.texts();
+  std::vector<std::string> hashed;
+  std::vector<std::string_view> shown = texts;
+  if (settings_.redact_names) {
+    for (const std::string_view text : texts) hashed.push_back(hashed_name(text));
+    shown.assign(hashed.begin(), hashed.end());
+  }
+  const std::lock_guard lock(state_);
+  known = {ranges.version(), ranges_.intern(shown)};
+  return known.id;
 }
 
 void Recorder::stream_priority(Handle stream, int priority) {
@@ -113,6 +204,7 @@ bool Recorder::open_file() {
   if (file_.is_open()) return true;
   if (open_failed_) return false;
   capture::ProcessFacts process = capture::this_process();
+  if (settings_.redact) process.host = process.command = "";
   int driver_version = 0;
   if (driver_.driver_get_version(&driver_version) == CUDA_SUCCESS)
     process.driver_version = static_cast<std::uint32_t>(driver_version);
@@ -146,7 +238,8 @@ bool Recorder::open_file() {
   return true;
 }
 
-std::optional<Instantiation> Recorder::instantiate(CUgraph graph, std::optional<std::uint64_t> flags) {
+std::unique_ptr<Instantiation> Recorder::walk(CUgraph graph, std::optional<std::uint64_t> flags) {
+  const std::uint64_t begin = now_ns();
   capture::WalkContext context;
   context.driver = &driver_;
   context.cupti = &cupti_;
@@ -156,47 +249,235 @@ std::optional<Instantiation> Recorder::instantiate(CUgraph graph, std::optional<
     return entry == nullptr ? capture::GraphEntry() : *entry;
   };
   context.next_number = [this] { return numbers_.fetch_add(1, std::memory_order_relaxed); };
-  std::vector<capture::GraphRecord> records = capture::walk_graph(context, graph);
-  Instantiation instantiation;
-  instantiation.number = records.back().number;
-  std::size_t expected = 0;
+  auto made = std::make_unique<Instantiation>();
+  made->records = capture::walk_graph(context, graph);
+  made->number = made->records.back().number;
   bool is_countable = true;
-  for (const capture::GraphRecord& record : records) {
-    const bool is_top = &record == &records.back();
+  for (capture::GraphRecord& record : made->records) {
+    const bool is_top = &record == &made->records.back();
     for (std::size_t i = 0; i < record.nodes.size(); ++i) {
       const std::string_view kind = record.nodes[i].kind;
-      expected += kind == "kernel" || kind == "memcpy" || kind == "memset";
+      made->expected_ops += kind == "kernel" || kind == "memcpy" || kind == "memset";
       if (kind == "conditional") is_countable = false;
       if (records_replays())
-        instantiation.nodes[record.nodes[i].handle] = {is_top ? static_cast<std::int64_t>(i) : -1, kind};
+        made->nodes[record.nodes[i].handle] = {is_top ? static_cast<std::int64_t>(i) : -1, kind};
     }
+    record.allocations_known = true;
+    record.instantiated = is_top;
+    if (is_top) record.instantiate_flags = flags;
+    record.replays_expected = is_top && records_replays();
+    record.eager_known = settings_.eager;
   }
+  if (!is_countable) made->expected_ops = 0;
+  made->walk_ns = static_cast<std::int64_t>(now_ns() - begin);
+  return made;
+}
 
+void Recorder::redact(capture::GraphRecord& record) const {
+  if (!settings_.redact_names) return;
+  for (capture::FunctionRecord& function : record.functions) function.name = hashed_name(function.name);
+  for (capture::NodeRecord& node : record.nodes)
+    if (!node.host_symbol.empty()) node.host_symbol = hashed_name(node.host_symbol);
+}
+
+void Recorder::write_record(capture::GraphRecord& record, std::string& lines) {
+  redact(record);
+  record.nvtx_known = has_nvtx();
+  capture::resolve_addresses(timeline_, record);
+  capture::write_graph(record, {stacks_, ranges_, streams_}, lines);
+  if (!record.failure.empty())
+    capture::write_loss("error", "graph " + std::to_string(record.number) + ": " + record.failure, 1, lines);
+}
+
+void Recorder::write_changes(std::string& lines) {
+  capture::write_allocations(timeline_.take_changes(), lines);
+  lines += pending_;
+  pending_.clear();
+  if (!settings_.eager) return;
+  capture::GraphRecord eager;
+  {
+    const std::lock_guard lock(eager_mutex_);
+    eager = eager_.take();
+  }
+  if (eager.nodes.empty()) return;
+  eager.number = numbers_.fetch_add(1, std::memory_order_relaxed);
+  eager.allocations_known = eager.eager_known = true;
+  write_record(eager, lines);
+}
+
+void Recorder::end_graph(const Exec& exec, std::string& lines) {
+  if (records_replays()) {
+    // Its replays, which may still be on their way, come before its end.
+    replays_.close_graph(exec.number);
+    return;
+  }
+  if (exec.facts.updates != 0 || exec.facts.upload_ns != 0) capture::write_exec(exec.number, exec.facts, lines);
+  capture::write_graph_end(exec.number, lines);
+}
+
+void Recorder::write_instantiated(Instantiation& made, Handle exec, std::int64_t instantiate_ns, std::uint64_t memory_bytes) {
   const std::lock_guard output_lock(output_);
-  if (!open_file()) return std::nullopt;
-  std::string lines, bodies_and_graph;
+  if (!open_file()) return;
+  std::string lines;
   {
     const std::lock_guard lock(state_);
-    capture::write_allocations(timeline_.take_changes(), lines);
-    for (capture::GraphRecord& record : records) {
-      const bool is_top = &record == &records.back();
-      record.allocations_known = true;
-      record.instantiated = is_top;
-      if (is_top) record.instantiate_flags = flags;
-      record.replays_expected = is_top && records_replays();
-      capture::resolve_addresses(timeline_, record);
-      capture::write_graph(record, stacks_, streams_, bodies_and_graph);
-      if (!record.failure.empty())
-        capture::write_loss("error", "graph " + std::to_string(record.number) + ": " + record.failure, 1,
-                            bodies_and_graph);
+    write_changes(lines);
+    for (capture::GraphRecord& record : made.records) {
+      if (record.instantiated) {
+        record.instantiate_ns = instantiate_ns;
+        record.memory_bytes = memory_bytes;
+      }
+      write_record(record, lines);
     }
-    if (records_replays()) replays_.add_graph(instantiation.number, is_countable ? expected : 0);
-    for (const capture::GraphRecord& record : records)
-      if (!record.replays_expected) capture::write_graph_end(record.number, bodies_and_graph);
+    for (const capture::GraphRecord& record : made.records)
+      if (!record.instantiated) capture::write_graph_end(record.number, lines);
+    if (records_replays()) {
+      replays_.add_graph(made.number, made.expected_ops);
+    } else if (exec == 0) {
+      capture::write_graph_end(made.number, lines);
+    }
+    if (exec != 0) {
+      if (const auto old = execs_.find(exec); old != execs_.end()) end_graph(old->second, lines);
+      std::erase(open_execs_, exec);
+      execs_[exec] = {made.number, 0, {}};
+      open_execs_.push_back(exec);
+      if (open_execs_.size() > kMaxOpenExecs) {
+        const auto oldest = execs_.find(open_execs_.front());
+        end_graph(oldest->second, lines);
+        execs_.erase(oldest);
+        open_execs_.pop_front();
+        ++execs_given_up_;
+      }
+    }
   }
-  lines += bodies_and_graph;
+  flush_due_ns_.store(now_ns() + kBurstNs, std::memory_order_relaxed);
   if (!file_.write(lines)) switch_off("cannot write " + file_.path());
-  return instantiation;
+}
+
+void Recorder::write_failed(capture::GraphEntry entry) {
+  capture::mark_unjoined(entry);
+  entry.status = entry.failure && entry.failure->is_broken_before ? "invalidated" : "failed";
+  capture::GraphRecord record;
+  record.role = "captured";
+  record.edges_known = false;
+  record.eager_known = settings_.eager;
+  std::vector<std::pair<Handle, capture::NodeOrigin>> nodes(entry.nodes.begin(), entry.nodes.end());
+  std::sort(nodes.begin(), nodes.end(),
+            [](const auto& a, const auto& b) { return a.second.sequence < b.second.sequence; });
+  record.entry = std::move(entry);
+  const std::lock_guard output_lock(output_);
+  if (!open_file()) return;
+  std::string lines;
+  {
+    const std::lock_guard lock(state_);
+    write_changes(lines);
+    record.number = numbers_.fetch_add(1, std::memory_order_relaxed);
+    std::unordered_map<std::uint32_t, std::uint32_t> functions;
+    for (const auto& [handle, origin] : nodes) {
+      capture::NodeRecord node;
+      node.kind = origin.kind == nullptr ? "unknown" : origin.kind;
+      node.origin = origin;
+      node.has_origin = true;
+      if (origin.name != kNone) {
+        const auto [number, is_new] =
+            functions.try_emplace(origin.name, static_cast<std::uint32_t>(record.functions.size()));
+        if (is_new) {
+          record.functions.emplace_back();
+          record.functions.back().name = book_.name(origin.name);
+        }
+        node.function = number->second;
+      }
+      record.nodes.push_back(std::move(node));
+    }
+    write_record(record, lines);
+    capture::write_graph_end(record.number, lines);
+  }
+  if (!file_.write(lines)) switch_off("cannot write " + file_.path());
+}
+
+void Recorder::exec_updated(Handle exec) {
+  const std::lock_guard lock(state_);
+  if (const auto place = execs_.find(exec); place != execs_.end()) ++place->second.facts.updates;
+}
+
+void Recorder::exec_uploaded(Handle exec, std::int64_t ns) {
+  const std::lock_guard lock(state_);
+  const auto place = execs_.find(exec);
+  if (place != execs_.end() && place->second.facts.upload_ns == 0) place->second.facts.upload_ns = ns;
+}
+
+void Recorder::exec_destroyed(Handle exec) {
+  const std::lock_guard lock(state_);
+  const auto place = execs_.find(exec);
+  if (place == execs_.end()) return;
+  end_graph(place->second, pending_);
+  execs_.erase(place);
+  std::erase(open_execs_, exec);
+}
+
+bool Recorder::exec_launched(Handle exec) {
+  const std::uint64_t launches = graph_launches_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (records_replays()) {
+    const std::lock_guard lock(state_);
+    if (const auto place = execs_.find(exec); place != execs_.end()) ++place->second.launches;
+  }
+  return settings_.detach_launches != 0 && launches >= settings_.detach_launches;
+}
+
+bool Recorder::detach_is_due() const {
+  if (settings_.detach_after_ns == 0) return false;
+  const std::uint64_t first = first_capture_ns_.load(std::memory_order_relaxed);
+  return first != 0 && now_ns() - first >= settings_.detach_after_ns;
+}
+
+bool Recorder::is_traced() {
+  const std::lock_guard lock(state_);
+  // Each live graph has been launched once more than was asked for: its launches are over, or nearly.
+  for (const auto& [handle, exec] : execs_)
+    if (exec.launches <= settings_.replays) return false;
+  return true;
+}
+
+bool Recorder::has_all_replays() {
+  const std::lock_guard lock(state_);
+  return !replays_.is_waiting();
+}
+
+bool Recorder::eager_wants_stack(Handle function) {
+  const std::lock_guard lock(eager_mutex_);
+  return eager_.wants_stack(function);
+}
+
+void Recorder::add_eager(CUfunction function, const char* name, const capture::EagerLaunch& launch) {
+  const auto handle = reinterpret_cast<Handle>(function);
+  std::unique_lock lock(eager_mutex_);
+  if (!eager_.knows(handle)) {
+    lock.unlock();
+    capture::FunctionRecord record = capture::read_function(driver_, function);
+    if (record.name.empty() && name != nullptr) record.name = name;
+    lock.lock();
+    eager_.describe(handle, std::move(record));
+  }
+  eager_.add(handle, launch);
+}
+
+bool Recorder::flush_is_due() const {
+  if (flush_requested_.load(std::memory_order_relaxed)) return true;
+  const std::uint64_t due = flush_due_ns_.load(std::memory_order_relaxed);
+  return due != 0 && now_ns() >= due;
+}
+
+void Recorder::flush() {
+  flush_requested_.store(false, std::memory_order_relaxed);
+  flush_due_ns_.store(0, std::memory_order_relaxed);
+  const std::lock_guard output_lock(output_);
+  if (!file_.is_open()) return;
+  std::string lines;
+  {
+    const std::lock_guard lock(state_);
+    write_changes(lines);
+  }
+  if (!lines.empty() && !file_.write(lines)) switch_off("cannot write " + file_.path());
 }
 
 void Recorder::add_clone(const Instantiation& instantiation, Handle original, std::uint64_t clone_id) {
@@ -218,15 +499,31 @@ void Recorder::add_operations(std::span<const capture::ActivityOp> operations, s
   if (!lines.empty() && file_.is_open() && !file_.write(lines)) switch_off("cannot write " + file_.path());
 }
 
-void Recorder::finish() {
+void Recorder::finish(const std::string& why) {
+  // Captures that broke and were never ended.
+  std::vector<Handle> broken;
+  with_book([&](capture::CaptureBook& book) {
+    for (const capture::CaptureBook::ActiveCapture& active : book.active())
+      if (active.has_failed) broken.push_back(active.origin_stream);
+  });
+  for (const Handle stream : broken) {
+    std::optional<capture::GraphEntry> entry =
+        with_book([&](capture::CaptureBook& book) { return book.take_failed(stream); });
+    if (entry) write_failed(std::move(*entry));
+  }
   const std::lock_guard output_lock(output_);
   on_.store(false, std::memory_order_relaxed);
   if (!file_.is_open()) return;
   std::string lines;
   {
     const std::lock_guard lock(state_);
-    capture::write_allocations(timeline_.take_changes(), lines);
-    if (records_replays()) replays_.write_all(lines);
+    write_changes(lines);
+    if (records_replays()) {
+      replays_.write_all(lines);
+    } else {
+      for (const Handle exec : open_execs_) end_graph(execs_.at(exec), lines);
+    }
+    if (!why.empty()) capture::write_loss("info", why, 1, lines);
     const auto loss = [&](const char* what, std::uint64_t count) {
       if (count != 0) capture::write_loss("data_loss", what, count, lines);
     };
@@ -236,6 +533,14 @@ void Recorder::finish() {
     loss("source stacks missed: the interpreter lock was not free in time", stacks_missed_.load());
     if (settings_.python_stacks && !stacks_on_.load())
       loss("source stacks were switched off: the interpreter lock was not free ten times in a row", 1);
+    if (execs_given_up_ != 0)
+      capture::write_loss("info", "graphs whose later updates were not watched", execs_given_up_, lines);
+    {
+      const std::lock_guard eager_lock(eager_mutex_);
+      if (eager_.folded() != 0)
+        capture::write_loss("info", "launches outside capture that were counted with others of their function",
+                            eager_.folded(), lines);
+    }
     loss("allocations that overlap an earlier one: its free was not seen", timeline_.overlaps());
   }
   file_.write(lines);

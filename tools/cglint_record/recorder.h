@@ -5,6 +5,8 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -14,8 +16,11 @@
 
 #include "capture/allocation_timeline.h"
 #include "capture/capture_book.h"
+#include "capture/eager_book.h"
 #include "capture/graph_walker.h"
+#include "capture/native_frames.h"
 #include "capture/process_facts.h"
+#include "capture/range_stack.h"
 #include "capture/record_file.h"
 #include "capture/replay_book.h"
 #include "capture/stack_table.h"
@@ -28,6 +33,13 @@ struct Settings {
   std::string out;             // $CGLINT_RECORD_OUT
   bool out_is_folder = false;  // $CGLINT_RECORD_OUT_FOLDER=1
   bool python_stacks = true;   // $CGLINT_RECORD_PYTHON_STACKS=0
+  bool native_stacks = true;   // $CGLINT_RECORD_NATIVE_STACKS=0
+  bool eager = true;           // $CGLINT_RECORD_EAGER=0
+  bool redact = false;         // $CGLINT_RECORD_REDACT=1 (paths, host, command), =names (and kernel and range names)
+  bool redact_names = false;
+  int flush_signal = 0;                // $CGLINT_RECORD_FLUSH_SIGNAL
+  std::uint64_t detach_launches = 0;   // $CGLINT_RECORD_DETACH=N: after N graph launches,
+  std::uint64_t detach_after_ns = 0;   // =Ns: N seconds after the first capture; 0: never
   std::uint32_t replays = 0;   // $CGLINT_RECORD_REPLAYS
   std::string list;  // $CGLINT_RECORD_LIST: a file to which each process adds the name of its capture file
 };
@@ -36,9 +48,13 @@ Settings settings_from_environment();
 // One line on stderr that begins with "cglint: ".
 void log_line(const std::string& text);
 
-// Where the clones of a graph that is being instantiated come from; kept by the thread that instantiates.
+// A graph that is being instantiated, as it was walked; kept by the thread that instantiates. `nodes`: where
+// the clones come from.
 struct Instantiation {
   std::uint32_t number = 0;
+  std::vector<capture::GraphRecord> records;  // bodies first
+  std::size_t expected_ops = 0;               // 0: not known
+  std::int64_t walk_ns = 0;                   // what the walk took
   struct Place {
     std::int64_t node;  // -1: in a body
     std::string_view kind;
@@ -48,6 +64,8 @@ struct Instantiation {
 
 class Recorder {
  public:
+  using Handle = capture::Handle;
+
   Recorder(Settings settings, const cuda::DriverApi& driver, const cuda::CuptiApi& cupti);
 
   [[nodiscard]] bool is_on() const { return on_.load(std::memory_order_relaxed); }
@@ -60,11 +78,12 @@ class Recorder {
   std::uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed) + 1; }
   // Is any stream of the process capturing? Cheap: the first question of every callback.
   [[nodiscard]] bool is_capturing() const { return captures_.load(std::memory_order_relaxed) > 0; }
-  void capture_began() { captures_.fetch_add(1, std::memory_order_relaxed); }
-  void capture_ended();
+  void count_captures();  // after the book's captures changed
 
-  // The calling thread's source stack, or kNone.
+  // The calling thread's source stack, or kNone: Python frames, then native ones, innermost first each.
   std::uint32_t take_stack();
+  // The calling thread's NVTX ranges, or kNone.
+  std::uint32_t take_ranges();
 
   template <typename Function>
   auto with_book(Function&& function) {
@@ -78,8 +97,32 @@ class Recorder {
   }
   void stream_priority(capture::Handle stream, int priority);
 
-  // Walks the graph and writes it; the file is opened by the first one.
-  std::optional<Instantiation> instantiate(CUgraph graph, std::optional<std::uint64_t> flags);
+  // Reads the graph; nothing is written yet.
+  std::unique_ptr<Instantiation> walk(CUgraph graph, std::optional<std::uint64_t> flags);
+  // Writes it; the file is opened by the first one. `exec` 0: the executable graph's handle is not known.
+  void write_instantiated(Instantiation& instantiation, Handle exec, std::int64_t instantiate_ns,
+                          std::uint64_t memory_bytes);
+  // A capture that came to nothing.
+  void write_failed(capture::GraphEntry entry);
+
+  // Executable graphs.
+  void exec_updated(Handle exec);
+  void exec_uploaded(Handle exec, std::int64_t ns);
+  void exec_destroyed(Handle exec);
+  // True when the process should be let go (--detach-after).
+  bool exec_launched(Handle exec);
+  [[nodiscard]] bool detach_is_due() const;
+
+  // Launches outside capture.
+  [[nodiscard]] bool records_eager() const { return settings_.eager; }
+  bool eager_wants_stack(Handle function);
+  void add_eager(CUfunction function, const char* name, const capture::EagerLaunch& launch);
+
+  // Writes what changed since the last write: frees, launches outside capture, updates.
+  void flush();
+  // Is a flush due: somebody asked, or a burst of captures is over?
+  [[nodiscard]] bool flush_is_due() const;
+  void request_flush() { flush_requested_.store(true, std::memory_order_relaxed); }
 
   // Replays: clones while a graph is instantiated, then operations as CUPTI hands them over.
   void set_layouts_known(bool known) { layouts_known_ = known; }
@@ -87,11 +130,26 @@ class Recorder {
   void add_clone(const Instantiation& instantiation, capture::Handle original, std::uint64_t clone_id);
   void add_operations(std::span<const capture::ActivityOp> operations, std::size_t dropped);
 
-  // The rest of the file and its end record.
-  void finish();
+  // Have all graphs been launched often enough to be traced? Have these launches come in?
+  [[nodiscard]] bool is_traced();
+  [[nodiscard]] bool has_all_replays();
+
+  // The rest of the file and its end record. `why` not empty: recording ended before the process did.
+  void finish(const std::string& why = "");
 
  private:
+  // What is known of an executable graph that lives.
+  struct Exec {
+    std::uint32_t number = 0;
+    std::uint64_t launches = 0;
+    capture::ExecFacts facts;
+  };
   bool open_file();  // with output_ held
+  // With output_ and state_ held: appends the lines.
+  void write_changes(std::string& lines);
+  void write_record(capture::GraphRecord& record, std::string& lines);
+  void end_graph(const Exec& exec, std::string& lines);
+  void redact(capture::GraphRecord& record) const;
   [[nodiscard]] std::vector<capture::GpuFacts> read_gpus() const;
 
   const Settings settings_;
@@ -101,6 +159,8 @@ class Recorder {
   std::atomic<std::uint64_t> sequence_{0}, stacks_missed_{0};
   std::atomic<std::uint32_t> numbers_{0};
   std::atomic<int> captures_{0}, misses_in_a_row_{0};
+  std::atomic<bool> flush_requested_{false};
+  std::atomic<std::uint64_t> flush_due_ns_{0}, first_capture_ns_{0}, graph_launches_{0};
   bool layouts_known_ = false;
 
   std::mutex output_;
@@ -112,8 +172,16 @@ class Recorder {
   capture::AllocationTimeline timeline_;
   capture::StackTable stacks_;
   capture::ReplayBook replays_;
+  capture::RangeTable ranges_;
+  std::unordered_map<std::uintptr_t, std::uint32_t> native_frames_;  // frame index; kNone: left out
+  std::unordered_map<Handle, Exec> execs_;
+  std::deque<Handle> open_execs_;  // whose graph may still get an exec line, oldest first
+  std::string pending_;            // lines to write with the next ones
   std::vector<capture::StreamFacts> streams_;
-  std::uint64_t dropped_ = 0;
+  std::uint64_t dropped_ = 0, execs_given_up_ = 0;
+
+  std::mutex eager_mutex_;  // taken after the others
+  capture::EagerBook eager_;
 };
 
 }  // namespace cglint::record

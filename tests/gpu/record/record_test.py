@@ -24,7 +24,7 @@ def symbols(objdump, library):
 
     table = dump("-T").splitlines()
     defined = [line.split()[-1] for line in table if re.match(r"[0-9a-f]{16} ", line) and "*UND*" not in line]
-    check(defined == ["InitializeInjection"], f"exports {defined}")
+    check(sorted(defined) == ["InitializeInjection", "InitializeInjectionNvtx2", "cglint_record_flush"], f"exports {defined}")
     versions = {tuple(int(part) for part in found.split(".")) for found in re.findall(r"GLIBC_([0-9.]+)", dump("-T"))}
     check(versions and max(versions) <= (2, 34), f"needs glibc {max(versions)}")
     needed = set(re.findall(r"NEEDED\s+(\S+)", dump("-p")))
@@ -37,21 +37,28 @@ def arguments(program):
         done = subprocess.run([program, *words], capture_output=True, text=True, env=env, cwd=cwd, timeout=60)
         return done.returncode, done.stdout, done.stderr
 
-    plain = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA_INJECTION", "CGLINT_"))}
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA_INJECTION", "NVTX_INJECTION", "CGLINT_"))}
     code, out, _ = run("--help")
     check(code == 0 and "--replays" in out, "--help")
     for words, expected in ((["-o"], "needs a value"), (["--replays", "x", "--", "true"], "'x'"), (["--wrong", "--", "true"], "--wrong"),
+                            (["--detach-after", "0", "--", "true"], "'0'"), (["--detach-after", "s", "--", "true"], "'s'"),
+                            (["--flush-signal", "NO", "--", "true"], "'NO'"),
                             ([], "no command"), (["--"], "no command")):
         code, _, err = run(*words, env=plain)
         check(code == 2 and expected in err and err.count("\n") == 1, f"{words}: {code} {err}")
-    show = ["sh", "-c", "env | grep -E '^(CUDA_INJECTION64_PATH|CGLINT_RECORD)' | sort; exit 7"]
+    show = ["sh", "-c", "env | grep -E '^(CUDA_INJECTION64_PATH|NVTX_INJECTION64_PATH|CGLINT_RECORD)' | sort; exit 7"]
     with tempfile.TemporaryDirectory() as folder:
         code, out, _ = run("-o", "out.cgl.jsonl", "--replays", "3", "--no-python-stacks", "--", *show, env=plain, cwd=folder)
         values = dict(line.split("=", 1) for line in out.splitlines())
         library = str(pathlib.Path(program).resolve().parent / "libcglint_record.so")
         check(code == 7, f"the command's exit code, not {code}")
-        check(values == {"CUDA_INJECTION64_PATH": library, "CGLINT_RECORD_OUT": os.path.realpath(folder) + "/out.cgl.jsonl",
+        check(values == {"CUDA_INJECTION64_PATH": library, "NVTX_INJECTION64_PATH": library, "CGLINT_RECORD_NATIVE_STACKS": "1", "CGLINT_RECORD_EAGER": "1", "CGLINT_RECORD_OUT": os.path.realpath(folder) + "/out.cgl.jsonl",
                          "CGLINT_RECORD_OUT_FOLDER": "0", "CGLINT_RECORD_PYTHON_STACKS": "0", "CGLINT_RECORD_REPLAYS": "3"}, f"{values}")
+        _, out, _ = run("--no-native-stacks", "--no-eager", "--detach-after", "30s", "--redact=names", "--flush-signal", "USR2", "--", *show, env=plain, cwd=folder)
+        for line in ("NATIVE_STACKS=0", "EAGER=0", "DETACH=30s", "REDACT=names", "FLUSH_SIGNAL=12"):
+            check(f"CGLINT_RECORD_{line}\n" in out, f"{line} in {out}")
+        _, out, err = run("--", *show, env=dict(plain, NVTX_INJECTION64_PATH="/other.so"), cwd=folder)
+        check("NVTX_INJECTION64_PATH=/other.so" in out and "NVTX ranges are not recorded" in err, f"{out} {err}")
         os.mkdir(folder + "/there")
         _, out, _ = run("-o", "there", "--", *show, env=plain, cwd=folder)
         check("CGLINT_RECORD_OUT_FOLDER=1" in out, "an existing folder")

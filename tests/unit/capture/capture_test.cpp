@@ -11,9 +11,12 @@
 
 #include "capture/allocation_timeline.h"
 #include "capture/capture_book.h"
+#include "capture/eager_book.h"
 #include "capture/graph_record.h"
+#include "capture/native_frames.h"
 #include "capture/process_facts.h"
 #include "capture/python_frames.h"
+#include "capture/range_stack.h"
 #include "capture/record_file.h"
 #include "capture/replay_book.h"
 #include "capture/stack_table.h"
@@ -33,6 +36,150 @@ TEST(StackTable, StoresEachStackOnce) {
   ASSERT_EQ(table.stack(second).size(), 2U);
   EXPECT_EQ(table.frame(table.stack(second)[0]).line, 813U);
   EXPECT_EQ(table.stack(first)[1], table.stack(second)[1]) << "the outer frame is shared";
+}
+
+TEST(RangeStack, DomainsNestOnTheirOwn) {
+  RangeStack stack;
+  EXPECT_TRUE(stack.empty());
+  EXPECT_EQ(stack.push(0, "layer.0"), 0);
+  EXPECT_EQ(stack.push(7, "engine"), 0);
+  EXPECT_EQ(stack.push(0, "moe"), 1);
+  EXPECT_EQ(stack.texts(), (std::vector<std::string_view>{"layer.0", "engine", "moe"}));
+  const std::uint64_t before = stack.version();
+  EXPECT_EQ(stack.pop(7), 0);
+  EXPECT_NE(stack.version(), before);
+  EXPECT_EQ(stack.pop(7), -1);
+  EXPECT_EQ(stack.texts(), (std::vector<std::string_view>{"layer.0", "moe"}));
+  EXPECT_EQ(stack.pop(0), 1);
+  EXPECT_EQ(stack.push(0, std::string(2 * kMaxRangeTextBytes, 'x')), 1) << "memory is used again";
+  EXPECT_EQ(stack.texts()[1].size(), kMaxRangeTextBytes);
+  EXPECT_EQ(stack.pop(0), 1);
+  EXPECT_EQ(stack.pop(0), 0);
+  EXPECT_TRUE(stack.empty());
+  for (std::size_t i = 0; i < kMaxRangeDepth + 5; ++i) EXPECT_EQ(stack.push(1, "deep"), static_cast<int>(i));
+  EXPECT_EQ(stack.texts().size(), kMaxRangeDepth);
+  for (std::size_t i = kMaxRangeDepth + 5; i-- > 0;) EXPECT_EQ(stack.pop(1), static_cast<int>(i));
+}
+
+TEST(RangeTable, StoresEachStackOnce) {
+  RangeTable table;
+  const std::vector<std::string_view> a = {"layer.0", "moe"}, b = {"layer.0"};
+  EXPECT_EQ(table.intern({}), kNone);
+  const std::uint32_t first = table.intern(a);
+  EXPECT_NE(table.intern(b), first);
+  EXPECT_EQ(table.intern(a), first);
+  EXPECT_EQ(table.ranges(first)[1], "moe");
+}
+
+TEST(NativeFrames, NameTheirModuleAndSymbol) {
+  std::array<std::uintptr_t, 8> addresses;
+  const std::size_t count = native_addresses(addresses, 1);
+  ASSERT_GT(count, 1U);
+  const FrameText own = describe_address(addresses[0]);
+  EXPECT_TRUE(own.is_native);
+  EXPECT_NE(own.file.find("capture_tests"), std::string::npos) << own.file;
+  EXPECT_NE(own.function.find("+0x"), std::string::npos) << own.function;
+  EXPECT_EQ(own.line, 0U);
+  EXPECT_EQ(describe_address(reinterpret_cast<std::uintptr_t>(&std::malloc)).function.find("malloc"), 0U);
+  EXPECT_TRUE(is_cuda_module("/usr/lib/libcuda.so.580.1"));
+  EXPECT_FALSE(is_cuda_module("/opt/libtorch_cuda.so"));
+}
+
+TEST(EagerBook, FoldsLaunchesOfOneSiteAndArguments) {
+  EagerBook book;
+  constexpr Handle kFunction = 5;
+  EXPECT_FALSE(book.knows(kFunction));
+  EXPECT_TRUE(book.wants_stack(kFunction));
+  book.describe(kFunction, {"rms_norm", {{0, 8}, {8, 4}}, true, 16, 0});
+  std::uint64_t address = 0x1000;
+  std::uint32_t count = 4;
+  std::array<void*, 2> params = {&address, &count};
+  EagerLaunch launch;
+  launch.params = params.data();
+  launch.origin.stack = 3;
+  std::uint64_t sequence = 0;
+  const auto add = [&](std::uint64_t value, std::uint32_t stack) {
+    address = value;
+    launch.origin.stack = stack;
+    launch.origin.sequence = ++sequence;
+    book.add(kFunction, launch);
+  };
+  add(0x1000, 3), add(0x1000, 3), add(0, 3), add(0x1000, 4);
+  add(0x1000, kNone);  // no call site: counts with the first of equal arguments
+  for (std::uint64_t i = 1; i <= 10; ++i) add(0x2000 * i, 3);
+  const GraphRecord graph = book.take();
+  EXPECT_STREQ(graph.role, "eager");
+  ASSERT_EQ(graph.functions.size(), 1U);
+  ASSERT_EQ(graph.nodes.size(), 5U) << "four argument sets of site 3, one of site 4";
+  std::uint64_t launches = 0;
+  for (const NodeRecord& node : graph.nodes) launches += node.launches;
+  EXPECT_EQ(launches, sequence) << "every launch counts";
+  EXPECT_EQ(book.folded(), 8U);
+  ASSERT_EQ(graph.nodes[1].words.size(), 2U);
+  EXPECT_EQ(graph.nodes[0].words[0].value, 0x1000U);
+  EXPECT_EQ(graph.nodes[1].words[0].value, 0U);
+  EXPECT_EQ(graph.nodes[1].words[1].value, 4U);
+  EXPECT_EQ(graph.nodes[2].origin.stack, 4U) << "in the order of first launches";
+  EXPECT_TRUE(book.take().nodes.empty());
+  EXPECT_TRUE(book.wants_stack(kFunction)) << "a new period";
+  for (std::uint32_t i = 0; i < kEagerStacksLater; ++i) add(0, 3);
+  EXPECT_FALSE(book.wants_stack(kFunction));
+  // Packed arguments, at their offsets; too short a buffer is no arguments.
+  std::array<unsigned char, 12> packed{};
+  packed[8] = 9;
+  launch.params = nullptr;
+  launch.packed = packed;
+  launch.origin.stack = 8;
+  book.add(kFunction, launch);
+  launch.packed = std::span(packed).first(11);
+  launch.origin.stack = 9;
+  book.add(kFunction, launch);
+  const GraphRecord second = book.take();
+  ASSERT_EQ(second.nodes.size(), 3U);
+  EXPECT_EQ(second.nodes[1].words[1].value, 9U);
+  EXPECT_FALSE(second.nodes[2].words_known);
+  for (std::uint32_t i = 0; i < kEagerCompared + 10; ++i) add(i, kNone);
+  std::uint64_t counted = 0;
+  for (const NodeRecord& node : book.take().nodes) counted += node.launches;
+  EXPECT_EQ(counted, kEagerCompared + 10);
+  book.add(99, launch);  // never described
+  EXPECT_TRUE(book.take().nodes.empty());
+}
+
+TEST(CaptureBook, AnUnjoinedStreamIsNamedByItsFork) {
+  const auto capture = [](bool joined, bool works_after) {
+    CaptureBook book;
+    book.begin_capture(5, "global", sync(SyncCall::Kind::begin_capture, 1, 0, 1));
+    book.node_captured(5, 10, origin(1, 2));
+    book.event_recorded(5, sync(SyncCall::Kind::event_record, 1, 77, 3));
+    book.event_waited(5, sync(SyncCall::Kind::event_wait, 2, 77, 4), {}, {});
+    book.event_waited(5, sync(SyncCall::Kind::event_wait, 3, 77, 5), {}, {});  // forked, but no work
+    book.node_captured(5, 11, origin(2, 6));
+    book.event_recorded(5, sync(SyncCall::Kind::event_record, 2, 78, 7));
+    if (works_after) book.node_captured(5, 12, origin(2, 8));
+    // Through a third stream: it is joined all the same.
+    if (joined) book.event_waited(5, sync(SyncCall::Kind::event_wait, 3, 78, 9), {}, {});
+    if (joined) book.event_recorded(5, sync(SyncCall::Kind::event_record, 3, 79, 10));
+    if (joined) book.event_waited(5, sync(SyncCall::Kind::event_wait, 1, 79, 11), {}, {});
+    EXPECT_EQ(book.active().size(), 1U);
+    book.capture_failed(1, {"cuStreamEndCapture", "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"});
+    book.capture_failed(1, {"later", "other"});
+    EXPECT_TRUE(book.active()[0].has_failed);
+    book.graph_destroyed(5);  // before the capture ends: its facts stay
+    EXPECT_EQ(book.find(5), nullptr);
+    auto entry = book.take_failed(1);
+    EXPECT_TRUE(book.active().empty());
+    EXPECT_FALSE(book.take_failed(1).has_value());
+    mark_unjoined(*entry);
+    return *entry;
+  };
+  const GraphEntry left = capture(false, false);
+  EXPECT_EQ(left.failure->call, "cuStreamEndCapture") << "the first failure is the cause";
+  ASSERT_EQ(left.syncs.size(), 5U);
+  EXPECT_TRUE(left.syncs[2].unjoined);
+  EXPECT_FALSE(left.syncs[3].unjoined);
+  for (const SyncCall& call : capture(true, false).syncs) EXPECT_FALSE(call.unjoined);
+  EXPECT_TRUE(capture(true, true).syncs[2].unjoined) << "work after the join";
 }
 
 TEST(AllocationTimeline, NewIdsForReusedAddresses) {

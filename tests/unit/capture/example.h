@@ -44,7 +44,7 @@ inline void fork_and_join(CaptureBook& book, Handle graph) {
   book.event_recorded(graph, sync(SyncCall::Kind::event_record, 2, 78, 7));
   book.event_waited(graph, sync(SyncCall::Kind::event_wait, 1, 78, 8), twelve, joined);
   book.node_captured(graph, 13, origin(1, 9));
-  book.end_capture(graph, true, sync(SyncCall::Kind::end_capture, 1, 0, 10));
+  book.end_capture(graph, sync(SyncCall::Kind::end_capture, 1, 0, 10));
 }
 
 inline GraphRecord fork_graph() {
@@ -78,7 +78,8 @@ inline GraphRecord fork_graph() {
   return graph;
 }
 
-inline std::string segment(GraphRecord& graph, const AllocationTimeline& timeline, const StackTable& stacks) {
+inline std::string segment(GraphRecord& graph, const AllocationTimeline& timeline, const StackTable& stacks,
+                           const RangeTable& ranges = {}) {
   std::string lines;
   write_header("test", false, 1, lines);
   ProcessFacts process = this_process();
@@ -88,7 +89,7 @@ inline std::string segment(GraphRecord& graph, const AllocationTimeline& timelin
   write_allocations(copy.take_changes(), lines);
   resolve_addresses(timeline, graph);
   const std::array<StreamFacts, 1> streams = {StreamFacts{2, -5}};
-  write_graph(graph, stacks, streams, lines);
+  write_graph(graph, {stacks, ranges, streams}, lines);
   write_graph_end(graph.number, lines);
   return lines;
 }

@@ -1,0 +1,67 @@
+// Kernel launches outside capture (warm-up, eager steps), folded: a row per function, call site and set of
+// argument values, with the number of launches that it stands for. Memory is bounded; launches are always
+// counted. Not thread safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "capture/graph_record.h"
+
+namespace cglint::capture {
+
+// Between two calls of take():
+inline constexpr std::uint32_t kEagerStacksFirst = 16;  // launches of a function whose call site is looked up,
+inline constexpr std::uint32_t kEagerStacksLater = 4;   // in the first period and in each later one
+inline constexpr std::uint32_t kEagerArguments = 4;     // argument sets that are kept per function and call site
+inline constexpr std::uint32_t kEagerCompared = 4096;   // launches of a function that are compared, then only counted
+inline constexpr std::size_t kEagerBytes = std::size_t{8} << 20;  // of all rows' arguments
+inline constexpr std::size_t kEagerFunctions = 16384;             // of the process
+
+struct EagerLaunch {
+  std::array<std::uint32_t, 3> grid{}, block{};
+  std::uint32_t dynamic_shared_bytes = 0;
+  NodeOrigin origin;
+  void** params = nullptr;                  // one pointer a parameter, or null
+  std::span<const unsigned char> packed;    // or all of them, at their offsets
+};
+
+class EagerBook {
+ public:
+  // Is the call site of the next launch of this function wanted?
+  [[nodiscard]] bool wants_stack(Handle function) const;
+  // Has describe() been called for it?
+  [[nodiscard]] bool knows(Handle function) const { return functions_.contains(function); }
+  void describe(Handle function, FunctionRecord record);
+  // Of a function that is known.
+  void add(Handle function, const EagerLaunch& launch);
+  // A graph of the launches since the last call, in the order of each row's first launch; no nodes if there
+  // were none.
+  GraphRecord take();
+  // Launches that were counted with another row because there was no room for theirs, or whose function
+  // was one too many.
+  [[nodiscard]] std::uint64_t folded() const { return folded_; }
+
+ private:
+  struct Row {
+    EagerLaunch launch;
+    std::vector<unsigned char> arguments;  // all parameters, one after the other
+    std::uint64_t hash = 0;
+    std::uint32_t launches = 1;
+  };
+  struct Function {
+    FunctionRecord record;
+    std::uint32_t launches = 0, periods = 0;  // launches of this period
+    std::vector<Row> rows;
+  };
+  std::unordered_map<Handle, Function> functions_;
+  std::vector<unsigned char> scratch_;
+  std::size_t bytes_ = 0;
+  std::uint64_t folded_ = 0;
+};
+
+}  // namespace cglint::capture
