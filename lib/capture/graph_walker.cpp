@@ -322,7 +322,14 @@ std::uint32_t Walker::walk(CUgraph graph, std::int64_t parent, std::int64_t pare
 FunctionRecord read_function(const cuda::DriverApi& driver, CUfunction function) {
   FunctionRecord record;
   const char* name = nullptr;
-  if (driver.func_get_name(&name, function) == CUDA_SUCCESS && name != nullptr) record.name = name;
+  if (driver.func_get_name(&name, function) != CUDA_SUCCESS) {
+    // A launch may name a CUkernel, cast.
+    CUfunction loaded = nullptr;
+    if (driver.kernel_get_function(&loaded, reinterpret_cast<CUkernel>(function)) != CUDA_SUCCESS) return record;
+    function = loaded;
+    if (driver.func_get_name(&name, function) != CUDA_SUCCESS) return record;
+  }
+  if (name != nullptr) record.name = name;
   int value = 0;
   if (driver.func_get_attribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, function) == CUDA_SUCCESS && value > 0)
     record.registers_per_thread = static_cast<std::uint32_t>(value);

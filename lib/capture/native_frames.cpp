@@ -2,11 +2,19 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <unistd.h>
 #include <unwind.h>
 
+#include <array>
 #include <charconv>
+#include <climits>
 #include <cstdlib>
+#include <map>
 #include <string>
+
+#include "capture/elf_symbols.h"
 
 namespace cglint::capture {
 namespace {
@@ -38,6 +46,27 @@ std::string hexadecimal(std::uintptr_t value) {
   return "0x" + text;
 }
 
+std::string program_path() {
+  std::array<char, PATH_MAX> path;
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  return length <= 0 ? "" : std::string(path.data(), static_cast<std::size_t>(length));
+}
+
+// From the module's own symbol table, which is read once and kept.
+std::string own_symbol(const std::string& module, std::uint64_t address, std::uint64_t& offset) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  static auto* const modules = new std::map<std::string, ElfSymbols>;
+  pthread_mutex_lock(&mutex);
+  std::string name;
+  try {
+    name = modules->try_emplace(module, module).first->second.find(address, offset);
+  } catch (...) {  // no memory: no name
+    name.clear();
+  }
+  pthread_mutex_unlock(&mutex);
+  return name;
+}
+
 }  // namespace
 
 std::size_t native_addresses(std::span<std::uintptr_t> addresses, int skip) {
@@ -50,23 +79,42 @@ FrameText describe_address(std::uintptr_t address) {
   FrameText frame;
   frame.is_native = true;
   Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(address), &info) == 0 || info.dli_fname == nullptr) {
+  link_map* map = nullptr;
+  if (dladdr1(reinterpret_cast<void*>(address), &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 ||
+      info.dli_fname == nullptr || map == nullptr) {
     frame.function = hexadecimal(address);
     return frame;
   }
-  frame.file = info.dli_fname;
-  if (info.dli_sname == nullptr) {
-    frame.function = "+" + hexadecimal(address - reinterpret_cast<std::uintptr_t>(info.dli_fbase));
+  // The program itself has no name in the loader's list, and perhaps a relative one in its arguments.
+  frame.file = map->l_name != nullptr && map->l_name[0] != '\0' ? map->l_name : program_path();
+  if (frame.file.empty()) frame.file = info.dli_fname;
+  const std::uint64_t in_module = address - map->l_addr;
+  std::uint64_t offset = 0;
+  std::string name;
+  if (info.dli_sname != nullptr) {
+    name = info.dli_sname;
+    offset = address - reinterpret_cast<std::uintptr_t>(info.dli_saddr);
+  } else {
+    name = own_symbol(frame.file, in_module, offset);
+  }
+  if (name.empty()) {
+    frame.function = "+" + hexadecimal(in_module);
     return frame;
   }
   int status = 0;
-  char* const demangled = abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status);
-  frame.function = status == 0 && demangled != nullptr ? demangled : info.dli_sname;
+  char* const demangled = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  frame.function = status == 0 && demangled != nullptr ? demangled : name;
   std::free(demangled);
   constexpr std::size_t kMaxBytes = 400;
   if (frame.function.size() > kMaxBytes) frame.function.resize(kMaxBytes);
-  frame.function += "+" + hexadecimal(address - reinterpret_cast<std::uintptr_t>(info.dli_saddr));
+  frame.function += "+" + hexadecimal(offset);
   return frame;
+}
+
+bool is_cuda_frame(const FrameText& frame) {
+  // The runtime is often linked into the program.
+  return is_cuda_module(frame.file) || frame.function.starts_with("__cudart") ||
+         frame.function.starts_with("cudaLaunchKernel") || frame.function.starts_with("libcudart_static_");
 }
 
 bool is_cuda_module(std::string_view path) {

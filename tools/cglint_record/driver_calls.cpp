@@ -57,7 +57,10 @@ constexpr CUpti_CallbackId kCalls[] = {
 #define CGLINT_ONE(name) CUPTI_DRIVER_TRACE_CBID_##name,
     CGLINT_WATCHED_CALLS(CGLINT_ONE) CGLINT_EXEC_UPDATES(CGLINT_ONE)
 #undef CGLINT_ONE
-        CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+#if CUDA_VERSION >= 13000
+        CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize_v2,
+#endif
+    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
     CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
     CUPTI_DRIVER_TRACE_CBID_cuGraphUpload,
     CUPTI_DRIVER_TRACE_CBID_cuGraphUpload_ptsz,

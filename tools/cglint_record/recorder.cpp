@@ -131,7 +131,7 @@ std::uint32_t Recorder::take_stack() {
   for (auto& [address, frame] : fresh) frame = capture::describe_address(address);
   const std::lock_guard lock(state_);
   for (auto& [address, frame] : fresh) {
-    const bool is_ours = capture::is_cuda_module(frame.file);
+    const bool is_ours = capture::is_cuda_frame(frame);
     if (settings_.redact) frame.file = base_name(frame.file);
     native_frames_.emplace(address, is_ours ? kNone : stacks_.add_frame(frame));
   }

@@ -31,6 +31,7 @@ def main():
         source = os.path.join(ROOT, "tests", "data", name)
         if os.path.isdir(source):
             shutil.copytree(source, os.path.join(arguments.out, "data", name), dirs_exist_ok=True)
+    shutil.copytree(os.path.join(ROOT, "tests", "gpu", "record"), os.path.join(arguments.out, "data", "record_programs"), dirs_exist_ok=True)
     for library in arguments.lib:
         os.makedirs(os.path.join(arguments.out, "lib"), exist_ok=True)
         shutil.copy2(library, os.path.join(arguments.out, "lib"))

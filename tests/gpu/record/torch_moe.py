@@ -1,7 +1,7 @@
 """A small dual-stream MoE stack in PyTorch, captured once per way of ordering its two branches.
 
-usage: torch_moe.py VARIANT [LAYERS]      VARIANT: sequential, side_first, main_first
-Prints the capture's time per call as JSON.
+usage: torch_moe.py VARIANT [LAYERS]      VARIANT: sequential, side_first, main_first; forever
+Prints the capture's time per call as JSON. `forever` captures again and again and prints how often it did.
 """
 import json
 import sys
@@ -70,6 +70,14 @@ def main():
             step()
     torch.cuda.current_stream().wait_stream(warm)
     torch.cuda.synchronize()
+    if variant == "forever":
+        count = 0
+        while True:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
+            count += 1
+            print(count, flush=True)
     eager = step()
     times = []
     for _ in range(5):

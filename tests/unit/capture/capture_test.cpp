@@ -12,6 +12,7 @@
 #include "capture/allocation_timeline.h"
 #include "capture/capture_book.h"
 #include "capture/eager_book.h"
+#include "capture/elf_symbols.h"
 #include "capture/graph_record.h"
 #include "capture/native_frames.h"
 #include "capture/process_facts.h"
@@ -83,6 +84,50 @@ TEST(NativeFrames, NameTheirModuleAndSymbol) {
   EXPECT_EQ(describe_address(reinterpret_cast<std::uintptr_t>(&std::malloc)).function.find("malloc"), 0U);
   EXPECT_TRUE(is_cuda_module("/usr/lib/libcuda.so.580.1"));
   EXPECT_FALSE(is_cuda_module("/opt/libtorch_cuda.so"));
+}
+
+// Not exported: only the program's own symbol table has it.
+[[gnu::noinline]] std::uintptr_t hidden_function() {
+  std::array<std::uintptr_t, 1> address{};
+  EXPECT_EQ(native_addresses(address, 1), 1U);
+  return address[0];
+}
+
+TEST(ElfSymbols, NameFunctionsThatAreNotExported) {
+  const FrameText frame = describe_address(hidden_function());
+  EXPECT_NE(frame.function.find("hidden_function()+0x"), std::string::npos) << frame.function;
+  EXPECT_TRUE(std::filesystem::path(frame.file).is_absolute());
+}
+
+TEST(ElfSymbols, TakesAnyFile) {
+  std::uint64_t offset = 0;
+  EXPECT_EQ(ElfSymbols("/nowhere").size(), 0U);
+  EXPECT_EQ(ElfSymbols("/").size(), 0U);
+  EXPECT_EQ(ElfSymbols("/etc/passwd").find(0, offset), "");
+  std::ifstream in("/proc/self/exe", std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(in), {});
+  const std::size_t whole = ElfSymbols("/proc/self/exe").size();
+  ASSERT_GT(whole, 100U);
+  const std::string folder = temporary_folder();
+  std::mt19937 random(3);
+  // The header decides where everything else is; tables lie at the end.
+  for (int round = 0; round < 40; ++round) {
+    std::string broken = bytes;
+    if (round % 2 == 0) {
+      broken.resize(random() % bytes.size());
+    } else {
+      for (int n = 0; n < 3; ++n) broken[random() % 64] = static_cast<char>(random());
+      for (int n = 0; n < 3; ++n) broken[bytes.size() - 1 - random() % 4096] = static_cast<char>(random());
+    }
+    {
+      std::ofstream out(folder + "/module", std::ios::binary);
+      out << broken;
+    }
+    const ElfSymbols symbols(folder + "/module");
+    for (int n = 0; n < 20; ++n) (void)symbols.find(random(), offset);
+    EXPECT_LE(symbols.size(), 2 * whole);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(EagerBook, FoldsLaunchesOfOneSiteAndArguments) {

@@ -71,11 +71,12 @@ def reads_a_value(bad):
 
 @case("CG404")
 def copies_to_the_host(bad):
-    x = tensor(64, 64)
+    x, host = tensor(64, 64), torch.empty(64, 64, pin_memory=True)
 
     def step():
         y = x * 2
-        return y.cpu() if bad else y
+        host.copy_(y, non_blocking=not bad)  # a blocking copy waits for its stream
+        return y
     capture(step, bad)
 
 
