@@ -173,6 +173,12 @@ int run(const Options& options) {
     return kExitInternal;
   }
   if (options.list) {
+    if (options.format == "json") {
+      Json listed = *models;
+      for (Json& model : listed["models"]) model["manifest"] = !embedded_manifest(model["name"].get<std::string>()).empty();
+      std::fputs((listed.dump(1) + "\n").c_str(), stdout);
+      return kExitGood;
+    }
     std::fputs(list_text(*models).c_str(), stdout);
     return kExitGood;
   }

@@ -3,7 +3,7 @@
 
 usage: pack.py BUILD_BIN OUT_FOLDER [--lib FILE ...]
 
-BUILD_BIN is a build's bin/ folder. Copies run.py, checks.d/, the GPU programs and the recorded data that the checks read; --lib adds a
+BUILD_BIN is a build's bin/ folder. Copies run.py, measure_models.py, checks.d/, the GPU programs and the recorded data that the checks read; --lib adds a
 library (a CUPTI, say) to OUT_FOLDER/lib.
 """
 import argparse
@@ -23,7 +23,8 @@ def main():
     parser.add_argument("--lib", nargs="*", default=[])
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
-    shutil.copy2(os.path.join(HERE, "run.py"), arguments.out)
+    for script in ("run.py", "measure_models.py"):
+        shutil.copy2(os.path.join(HERE, script), arguments.out)
     shutil.copytree(os.path.join(HERE, "checks.d"), os.path.join(arguments.out, "checks.d"), dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(arguments.build_bin, os.path.join(arguments.out, "bin"), dirs_exist_ok=True)

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Measures the reference models on this machine's GPU, the most important first. Python 3 standard library only.
+
+usage: measure_models.py BIN OUT [--budget SECONDS] [--commit HASH] [--only JOB ...] [--model NAME ...] [--list]
+       measure_models.py --collect OUT REPOSITORY
+
+BIN has cglint and the programs beside it. OUT is a folder that may hold an earlier, interrupted measurement: what it has is not
+measured again. After each job OUT/models-MODEL.json (one document a model: every job's runs) and OUT/recordings/MODEL/ are up to date.
+--collect copies them to where the repository keeps them: docs/measurements/models-MODEL-DATE.json, reference_models/MODEL/recordings/.
+
+Exit codes: 0 all jobs done, 1 an output was wrong or a finding not as expected, 2 wrong usage, 3 a run failed, 4 jobs are left (time
+or memory was short; run it again).
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ORDER = ["deepseek_moe", "k2_full", "mla_two_stream", "nvfp4_preamble", "kimi_linear", "fused_moe", "two_branch"]
+OVERLAP = "sequential,side_first,main_first,late_wait,event_early_published,event_early_fixed"
+TRIMMED_LAYERS = 6
+TRIMMED_BYTES = 1_000_000  # of one recording in the repository
+
+
+def jobs(models):
+    """(job, model, question, arguments of cglint capture), in order of importance. `models`: name -> entry of --list."""
+    listed = [name for name in ORDER if name in models] + [name for name in models if name not in ORDER]
+
+    def has(name):
+        return name in models
+
+    def presets(name):
+        return [preset["name"] for preset in models[name]["presets"]]
+
+    def verify(name):
+        return ["--verify"] if models[name]["manifest"] else []
+
+    for name in listed:
+        yield "variants", name, "streams, times, memory, outputs and findings of each variant at published depth", verify(name)
+    for name in listed:
+        yield "trimmed", name, "small recordings for the repository", ["--layers", str(TRIMMED_LAYERS), "--samples", "50", "--no-check", *verify(name)]
+    if has("deepseek_moe"):
+        yield "batches", "deepseek_moe", "what each order gives at batch 4 and 8", ["--variant", OVERLAP, "--batch", "4,8", "--no-trace"]
+    if has("fused_moe"):
+        for preset in presets("fused_moe"):
+            yield f"tokens_{preset}", "fused_moe", "default against tuned tiles over the tokens of a step", [
+                "--preset", preset, "--batch", "1,2,4,8,16,32,64,128,256,512", "--no-trace", "--no-check", "--samples", "100"]
+    if has("kimi_linear"):
+        yield "batches", "kimi_linear", "where overlap pays and where it does not", ["--batch", "8,64,512,1024,2048", "--no-trace", "--no-check", "--samples", "100"]
+    if has("nvfp4_preamble"):
+        yield "batches", "nvfp4_preamble", "what the elided launches give at batch 8 and 32", ["--batch", "8,32", "--no-trace"]
+    if has("deepseek_moe"):
+        yield "stream_cost", "deepseek_moe", "what a replay, instantiation and memory cost by number of streams and connections", [
+            "--variant", "side_first,main_first", "--layers", "8,16,32,64,128", "--connections", "1,8,32", "--no-trace", "--no-check"]
+        if "v3-tp8" in presets("deepseek_moe"):
+            yield "variants_v3", "deepseek_moe", "the same variants with DeepSeek V3's shapes", ["--preset", "v3-tp8", *verify("deepseek_moe")]
+    for name in [name for name in ("k2_full", "deepseek_moe") if has(name)]:
+        yield "serving", name, "a draft graph and a target-verify graph in one recording", [
+            "--serve", "20", "--draft-tokens", "3", "--no-check", "--samples", "50"] + (["--variant", "side_first,main_first"] if name == "deepseek_moe" else [])
+    for name in listed:
+        for preset in presets(name)[1:2]:
+            if name not in ("deepseek_moe", "two_branch"):
+                yield f"variants_{preset}", name, "the same variants with other shapes", ["--preset", preset, *verify(name)]
+
+
+class Measurement:
+    def __init__(self, arguments):
+        self.bin, self.out = pathlib.Path(arguments.bin).resolve(), pathlib.Path(arguments.out)
+        self.commit, self.deadline = arguments.commit, time.monotonic() + arguments.budget
+        self.cglint = str(self.bin / "cglint")
+        done = subprocess.run([self.cglint, "capture", "--list", "--format", "json"], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"measure_models.py: {done.stderr.strip()}")
+        self.models = {model["name"]: model for model in json.loads(done.stdout)["models"]}
+        self.worst = 0
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def note(self, code):
+        for candidate in (3, 2, 1, 4):
+            if candidate in (self.worst, code):
+                self.worst = candidate
+                return
+
+    def run(self, job, model, arguments):
+        """One job; true if all its runs went through (even if a finding was not as expected)."""
+        results = self.out / "jobs" / f"{model}.{job}.json"
+        results.parent.mkdir(parents=True, exist_ok=True)
+        keep = job == "trimmed"
+        folder = self.out / "recordings" / model if keep else self.out / "scratch"
+        command = [self.cglint, "capture", model, *arguments, "-o", str(folder), "--results", str(results), "--resume", "-q", "--timeout", "90"]
+        start = time.monotonic()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=max(self.left(), 1))
+            code, output, errors = done.returncode, done.stdout, done.stderr
+        except subprocess.TimeoutExpired as error:
+            # The runs until then are in the results; cglint capture's children die with it.
+            code, output, errors = 4, "", (error.stderr or b"").decode(errors="replace") if isinstance(error.stderr, bytes) else (error.stderr or "")
+        print(f"== {model} {job}: exit code {code}, {time.monotonic() - start:.1f} s", flush=True)
+        print(output if output else errors[-1500:], flush=True)
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.note(code)
+        self.combine(model)
+        return code in (0, 1)
+
+    def combine(self, model):
+        """OUT/models-MODEL.json from the results of its jobs."""
+        found = {path.name.split(".")[1]: json.loads(path.read_text()) for path in sorted((self.out / "jobs").glob(f"{model}.*.json"))}
+        if not found:
+            return
+        first = next(iter(found.values()))
+        document = {"schema": "cglint-models/1", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": self.commit,
+                    "model": model, "gpu": first["gpu"], "driver": driver(), "jobs": []}
+        for job, name, question, arguments in jobs(self.models):
+            if name == model and job in found:
+                document["jobs"].append({"name": job, "question": question, "command": " ".join(["cglint", "capture", model, *arguments]), "runs": found[job]["runs"]})
+        (self.out / f"models-{model}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def driver():
+    try:
+        return subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, timeout=30, check=True).stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return "unknown"
+
+
+def collect(out, repository):
+    for path in sorted(out.glob("models-*.json")):
+        document = json.loads(path.read_text())
+        target = repository / "docs/measurements" / f"models-{document['model']}-{document['date'][:10]}.json"
+        shutil.copy(path, target)
+        print(target)
+    for folder in sorted((out / "recordings").glob("*")):
+        target = repository / "reference_models" / folder.name / "recordings"
+        target.mkdir(exist_ok=True)
+        for recording in sorted(folder.glob("*.cgl.jsonl.gz")):
+            if recording.stat().st_size > TRIMMED_BYTES:
+                print(f"left out, {recording.stat().st_size} bytes: {recording.name}")
+                continue
+            shutil.copy(recording, target / recording.name.removeprefix(folder.name + "."))
+        print(target)
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measure the reference models.")
+    parser.add_argument("bin", nargs="?")
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("--collect", nargs=2, metavar=("OUT", "REPOSITORY"))
+    parser.add_argument("--budget", type=float, default=480)
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--model", nargs="*")
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.collect:
+        return collect(*map(pathlib.Path, arguments.collect))
+    if not arguments.bin or not arguments.out:
+        parser.error("BIN and OUT are needed")
+    measurement = Measurement(arguments)
+    skipped = []
+    for job, model, _, words in jobs(measurement.models):
+        if (arguments.only and job not in arguments.only) or (arguments.model and model not in arguments.model):
+            continue
+        if arguments.list:
+            print(f"{model} {job}: cglint capture {model} {' '.join(words)}")
+        elif measurement.left() < 5:
+            skipped.append(f"{model} {job}")
+        else:
+            measurement.run(job, model, words)
+    if skipped:
+        print(f"left for the next time: {', '.join(skipped)}")
+        measurement.note(4)
+    return measurement.worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
