@@ -43,8 +43,8 @@ struct Layer {
 RoutedShape routed_shape();
 
 // Owns the memory behind the pointers. Layers take turns with kExpertSets sets of routed experts; all else is each
-// layer's own. A layer reads 57 MB of its set for its first token; with four sets 700 MB or more, attention's weights
-// included, lie between two uses of one, so L2 holds nothing of it.
+// layer's own. A layer reads 57 MB of its set for its first token and 35 MB or more of attention's weights; with four
+// sets 350 MB lie between two uses of one, so L2 holds nothing of it.
 class Weights {
  public:
   static constexpr int kExpertSets = 4;

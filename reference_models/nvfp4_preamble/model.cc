@@ -409,7 +409,8 @@ cudaError_t Nvfp4Preamble::output(std::vector<std::uint8_t>& bytes) {
   return cudaMemcpy(bytes.data(), output_.address(), bytes.size(), cudaMemcpyDeviceToHost);
 }
 
-// In fp32 from the embedding on; the shared expert's operands are rounded to NVFP4, as its format is part of the model.
+// In fp32 from the embedding on, rounded to bf16 where the step stores a tensor: the shared expert's operands are rounded
+// to NVFP4 after that, and a small difference before it can become a large one.
 CheckResult Nvfp4Preamble::check() {
   CheckResult result;
   result.tolerance = 0.2;                   // a value of NVFP4 that rounds the other way is off by up to a third
@@ -432,7 +433,8 @@ CheckResult Nvfp4Preamble::check() {
   for (int layer = 0; layer <= layers_; ++layer) {
     const std::vector<float> gamma = download_floats(gamma_of(layer), hidden);
     if (gamma.empty()) return result;
-    const std::vector<float> x = kernels::reference::rms_norm(residual, gamma, shape_.hidden, kEpsilon);
+    const std::vector<float> x =
+        rounded_to_bf16(kernels::reference::rms_norm(residual, gamma, shape_.hidden, kEpsilon));
     if (layer == layers_) {
       result.error = kernels::max_scaled_error(download_floats(output_.as<bf16>(), tokens * hidden), x);
       break;
@@ -451,8 +453,10 @@ CheckResult Nvfp4Preamble::check() {
                       std::to_string(routed.shortfall) + " than that of the best eight";
       return result;
     }
-    add_to(residual, routed.out);
-    add_to(residual, shared);
+    std::vector<float> sum = routed.out;
+    add_to(sum, shared);
+    add_to(residual, rounded_to_bf16(std::move(sum)));
+    residual = rounded_to_bf16(std::move(residual));
   }
   result.ok = result.error <= result.tolerance;
   result.detail = "hidden states after the final norm, " + std::to_string(layers_) + " layers";

@@ -53,7 +53,9 @@ std::vector<float> reference_nvfp4_expert(const Nvfp4Expert& expert, const std::
                                        2 * expert.intermediate, expert.hidden);
   if (gate_up.empty()) return {};
   for (float& value : gate_up) value /= expert.x_global_scale * expert.w13_global_scale;
-  const std::vector<float> activated = reference_silu_mul(gate_up, expert.intermediate);
+  // What is quantised next is rounded first: a value that lies near the middle of two of NVFP4's is to go the same way.
+  const std::vector<float> activated =
+      rounded_to_bf16(reference_silu_mul(rounded_to_bf16(gate_up), expert.intermediate));
   float largest = 0;
   for (const float value : activated) largest = std::max(largest, std::fabs(value));
   const float scale = expert.activation_global_scale > 0 ? expert.activation_global_scale
@@ -62,7 +64,7 @@ std::vector<float> reference_nvfp4_expert(const Nvfp4Expert& expert, const std::
   std::vector<float> out =
       product(quantised(activated, scale), tokens, expert.w2, expert.w2_scales, expert.hidden, expert.intermediate);
   for (float& value : out) value /= scale * expert.w2_global_scale;
-  return out;
+  return rounded_to_bf16(out);
 }
 
 }  // namespace cglint::models

@@ -1,5 +1,5 @@
-// The shared expert in NVFP4 in plain fp32: values are quantised as the format says and multiplied unrounded. Nothing
-// shared with the step's kernels but the layouts.
+// The shared expert in NVFP4 in plain fp32, rounded where the step stores a tensor: values are quantised as the format
+// says and multiplied unrounded. Nothing shared with the step's kernels but the layouts.
 #pragma once
 
 #include <cstdint>

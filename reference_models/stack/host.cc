@@ -18,6 +18,11 @@ std::vector<float> download_floats(const kernels::bf16* data, std::size_t count)
   return kernels::to_float(host);
 }
 
+std::vector<float> rounded_to_bf16(std::vector<float> values) {
+  for (float& value : values) value = static_cast<float>(kernels::bf16(value));
+  return values;
+}
+
 std::vector<float> reference_product(const std::vector<float>& x, int tokens, const kernels::bf16* weight, int n, int k) {
   kernels::DeviceBuffer<float> rows, out;
   if (x.size() != static_cast<std::size_t>(tokens) * static_cast<std::size_t>(k) ||

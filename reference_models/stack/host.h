@@ -18,6 +18,9 @@ inline void add_to(std::vector<float>& sum, const std::vector<float>& terms) {
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += terms[i];
 }
 
+// Values as the step stores them between its kernels.
+std::vector<float> rounded_to_bf16(std::vector<float> values);
+
 // out(t, n) = sum_k x(t, k) * weight(n, k) in fp32, by a plain kernel; weight on the device, [n, k]. Synchronous.
 // Empty if a CUDA call failed.
 std::vector<float> reference_product(const std::vector<float>& x, int tokens, const kernels::bf16* weight, int n, int k);
