@@ -40,6 +40,8 @@ constexpr std::array kVariants = {
     VariantInfo{"join_before_residual",
                 "main_first, but the routed sum is finished before the join and a residual add follows it: "
                 "two roundings"},
+    VariantInfo{"copy_before_residual", "the same, and the routed sum is copied before it is added", false,
+                "join_before_residual"},
 };
 
 constexpr Schedule experts(ExpertOrder order) {
@@ -69,6 +71,7 @@ constexpr std::array kSchedules = {
     experts(ExpertOrder::event_side_last_after_main),
     experts(ExpertOrder::main_first),  // what wait_stream before the router comes to
     experts(ExpertOrder::join_before_residual),
+    experts(ExpertOrder::copy_before_residual),
 };
 
 std::size_t memory_bytes(const StackOptions& options) {

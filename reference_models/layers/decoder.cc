@@ -814,14 +814,24 @@ cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor&
       CGLINT_RETURN_IF_ERROR(side_branch(schedule_.keeps_reference ? shared.input.address() : x.address()));
       break;
     case ExpertOrder::join_before_residual:
+    case ExpertOrder::copy_before_residual: {
       CGLINT_RETURN_IF_ERROR(side_waits(context, side));
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
-      CGLINT_RETURN_IF_ERROR(finalize(main(), r, nullptr, out));
+      Tensor sum;
+      CGLINT_RETURN_IF_ERROR(finalize(main(), r, nullptr, sum));
       CGLINT_RETURN_IF_ERROR(side_branch(x.address()));
       CGLINT_RETURN_IF_ERROR(main_waits(context, side));
-      // A framework's own addition knows no programmatic launch.
-      return kernels::residual_add({context.main, false}, out.as<bf16>(), shared.out.as<bf16>(),
-                                   out.as<bf16>(), static_cast<std::int64_t>(batch_) * shape_.hidden);
+      if (schedule_.experts == ExpertOrder::copy_before_residual) {
+        Tensor registered;
+        CGLINT_RETURN_IF_ERROR(transient(sum.size_bytes(), registered));
+        CGLINT_RETURN_IF_ERROR(cudaMemcpyAsync(registered.address(), sum.address(), sum.size_bytes(),
+                                               cudaMemcpyDeviceToDevice, context.main));
+        sum = std::move(registered);
+      }
+      CGLINT_RETURN_IF_ERROR(transient(sum.size_bytes(), out));
+      return kernels::residual_add(main(), sum.as<bf16>(), shared.out.as<bf16>(), out.as<bf16>(),
+                                   static_cast<std::int64_t>(batch_) * shape_.hidden);
+    }
     case ExpertOrder::late_wait:
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
       CGLINT_RETURN_IF_ERROR(side_waits(context, side));

@@ -41,9 +41,11 @@ enum class ExpertOrder {
   event_side_first,
   event_side_last_after_main,  // the side branch starts first, its last kernel is enqueued after the routed
                                // branch
-  // As main_first, but the routed branch ends with its weighted sum, and a plainly launched addition joins
-  // the two.
+  // As main_first, but the routed branch ends with its weighted sum and an addition joins the two.
   join_before_residual,
+  // The same, and the sum is copied by the copy engine's node before it is added, as an all-reduce does that
+  // needs its input in a registered buffer.
+  copy_before_residual,
 };
 
 struct Schedule {

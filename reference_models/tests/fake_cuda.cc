@@ -25,7 +25,10 @@ std::map<const void*, std::string>& functions() {
 void enqueue(cudaStream_t stream, Node node) {
   std::vector<std::uint32_t>& tail = state().streams[stream];
   const auto index = static_cast<std::uint32_t>(state().graph.nodes.size());
-  const bool programmatic = node.pdl;
+  const bool after_kernels = std::all_of(tail.begin(), tail.end(), [](std::uint32_t from) {
+    return state().graph.nodes[from].function != "memcpy";
+  });
+  const bool programmatic = node.pdl && after_kernels;
   for (const std::uint32_t from : tail) state().graph.edges.push_back({from, index, programmatic});
   tail = {index};
   node.stream = stream;

@@ -41,7 +41,10 @@ Graph step_of(const ModelInfo& info, Model& model, bool capturing) {
 }
 
 std::uint32_t predicted_streams(const Graph& graph) {
-  const std::vector<analysis::StreamNodeKind> kinds(graph.nodes.size(), analysis::StreamNodeKind::kernel);
+  std::vector<analysis::StreamNodeKind> kinds;
+  for (const fake_cuda::Node& node : graph.nodes)
+    kinds.push_back(node.function == "memcpy" ? analysis::StreamNodeKind::memcpy_on_device
+                                              : analysis::StreamNodeKind::kernel);
   std::vector<analysis::StreamEdge> edges;
   for (const fake_cuda::Edge& edge : graph.edges)
     edges.push_back(
@@ -170,7 +173,7 @@ TEST_P(Order, SameBitsComeFromTheSameKernels) {
     Loaded loaded(*GetParam(), options);
     std::multiset<std::string> kernels;
     for (const fake_cuda::Node& node : step_of(*GetParam(), *loaded.model, true).nodes)
-      kernels.insert(node.function);
+      if (node.function != "memcpy") kernels.insert(node.function);
     return kernels;
   };
   for (const VariantInfo& variant : GetParam()->variants) {
@@ -208,7 +211,7 @@ TEST_P(Order, OptionsItDoesNotKnow) {
 
 TEST_P(Order, TakesNoMoreMemoryThanItSays) {
   for (const PresetInfo& preset : GetParam()->presets) {
-    for (const int batch : {1, 8, 64}) {
+    for (const int batch : {1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64}) {
       StackOptions options;
       options.preset = preset.name;
       options.batch = batch;
@@ -273,8 +276,8 @@ TEST(LateWait, LeavesNothingToOverlap) {
   EXPECT_TRUE(overlaps("event_early_fixed"));
 }
 
-TEST(JoinBeforeResidual, BreaksTheProgrammaticChainOncePerLayer) {
-  const auto full_edges_between_main_kernels = [](const char* variant) {
+TEST(JoinBeforeResidual, KeepsTheProgrammaticChainUnlessACopyBreaksIt) {
+  const auto full_edges_into_main_kernels = [](const char* variant) {
     StackOptions options;
     options.variant = variant;
     options.layers = 6;
@@ -282,11 +285,26 @@ TEST(JoinBeforeResidual, BreaksTheProgrammaticChainOncePerLayer) {
     const Graph graph = step_of(deepseek_moe_model(), *loaded.model, true);
     return std::count_if(graph.edges.begin(), graph.edges.end(), [&](const fake_cuda::Edge& edge) {
       return !edge.programmatic && graph.nodes[edge.from].stream == kMain &&
-             graph.nodes[edge.to].stream == kMain;
+             graph.nodes[edge.to].stream == kMain && graph.nodes[edge.to].function != "memcpy";
     });
   };
-  EXPECT_EQ(full_edges_between_main_kernels("main_first"), 0);
-  EXPECT_EQ(full_edges_between_main_kernels("join_before_residual"), 5);
+  EXPECT_EQ(full_edges_into_main_kernels("main_first"), 0);
+  EXPECT_EQ(full_edges_into_main_kernels("join_before_residual"), 0);
+  EXPECT_EQ(full_edges_into_main_kernels("copy_before_residual"), 5);
+}
+
+// A draft model of one layer has no experts.
+TEST(OneLayer, IsEnough) {
+  for (const ModelInfo* const info : {&deepseek_moe_model(), &mla_two_stream_model(), &k2_full_model()}) {
+    for (const VariantInfo& variant : info->variants) {
+      StackOptions options;
+      options.variant = variant.name;
+      options.layers = 1;
+      Loaded loaded(*info, options);
+      EXPECT_GT(step_of(*info, *loaded.model, true).nodes.size(), 15U);
+      EXPECT_EQ(fake_cuda::unjoined(kMain), 0U);
+    }
+  }
 }
 
 }  // namespace
