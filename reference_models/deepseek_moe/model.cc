@@ -40,8 +40,8 @@ constexpr std::array kVariants = {
     VariantInfo{"join_before_residual",
                 "main_first, but the routed sum is finished before the join and a residual add follows it: "
                 "two roundings"},
-    VariantInfo{"copy_before_residual", "the same, and the routed sum is copied before it is added", false,
-                "join_before_residual"},
+    VariantInfo{"copy_before_residual", "main_first, but the result is copied before the residual takes it",
+                false, kBase},
 };
 
 constexpr Schedule experts(ExpertOrder order) {

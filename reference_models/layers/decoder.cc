@@ -806,6 +806,7 @@ cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor&
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
       break;
     case ExpertOrder::main_first:
+    case ExpertOrder::copy_before_residual:
       CGLINT_RETURN_IF_ERROR(side_waits(context, side));
       if (schedule_.keeps_reference) shared.input = x.share();
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
@@ -813,21 +814,13 @@ cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor&
       // more.
       CGLINT_RETURN_IF_ERROR(side_branch(schedule_.keeps_reference ? shared.input.address() : x.address()));
       break;
-    case ExpertOrder::join_before_residual:
-    case ExpertOrder::copy_before_residual: {
+    case ExpertOrder::join_before_residual: {
       CGLINT_RETURN_IF_ERROR(side_waits(context, side));
       CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
       Tensor sum;
       CGLINT_RETURN_IF_ERROR(finalize(main(), r, nullptr, sum));
       CGLINT_RETURN_IF_ERROR(side_branch(x.address()));
       CGLINT_RETURN_IF_ERROR(main_waits(context, side));
-      if (schedule_.experts == ExpertOrder::copy_before_residual) {
-        Tensor registered;
-        CGLINT_RETURN_IF_ERROR(transient(sum.size_bytes(), registered));
-        CGLINT_RETURN_IF_ERROR(cudaMemcpyAsync(registered.address(), sum.address(), sum.size_bytes(),
-                                               cudaMemcpyDeviceToDevice, context.main));
-        sum = std::move(registered);
-      }
       CGLINT_RETURN_IF_ERROR(transient(sum.size_bytes(), out));
       return kernels::residual_add(main(), sum.as<bf16>(), shared.out.as<bf16>(), out.as<bf16>(),
                                    static_cast<std::int64_t>(batch_) * shape_.hidden);
@@ -855,7 +848,12 @@ cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor&
     }
   }
   CGLINT_RETURN_IF_ERROR(main_waits(context, side));
-  return finalize(main(), r, &shared.out, out);
+  if (schedule_.experts != ExpertOrder::copy_before_residual) return finalize(main(), r, &shared.out, out);
+  Tensor sum;
+  CGLINT_RETURN_IF_ERROR(finalize(main(), r, &shared.out, sum));
+  CGLINT_RETURN_IF_ERROR(transient(sum.size_bytes(), out));
+  return cudaMemcpyAsync(out.address(), sum.address(), sum.size_bytes(), cudaMemcpyDeviceToDevice,
+                         context.main);
 }
 
 cudaError_t Decoder::record(StepContext& context) {

@@ -43,8 +43,8 @@ enum class ExpertOrder {
                                // branch
   // As main_first, but the routed branch ends with its weighted sum and an addition joins the two.
   join_before_residual,
-  // The same, and the sum is copied by the copy engine's node before it is added, as an all-reduce does that
-  // needs its input in a registered buffer.
+  // As main_first, but the result is copied by a copy node before the residual takes it, as for an all-reduce
+  // that needs its input in a registered buffer.
   copy_before_residual,
 };
 
