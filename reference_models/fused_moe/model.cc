@@ -73,7 +73,7 @@ std::size_t transient_bytes(const RoutedShape& s, const RoutedTiles& tiles, int 
 }
 
 std::size_t memory_bytes(const StackOptions& options) {
-  if (options.batch < 1 || options.batch > kMaxTokens) return 0;
+  if (!knows_names(options, kPresets, kVariants) || options.batch < 1 || options.batch > kMaxTokens) return 0;
   const RoutedShape s = shape_of(options);
   kernels::moe::TileConfig most_splits = kernels::moe::engine_default_config(s.type, options.batch, s.local_experts);
   if (options.batch <= 16) most_splits.split_k = 14;
@@ -334,7 +334,10 @@ const ModelInfo kInfo = {
     kVariants,
     0,
     memory_bytes,
-    [](const StackOptions& options) -> std::unique_ptr<Model> { return std::make_unique<FusedMoe>(options); },
+    [](const StackOptions& options) -> std::unique_ptr<Model> {
+      if (!knows_names(options, kPresets, kVariants)) return nullptr;
+      return std::make_unique<FusedMoe>(options);
+    },
 };
 
 }  // namespace

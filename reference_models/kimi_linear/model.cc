@@ -95,7 +95,7 @@ kernels::MlaDecode decode_call(const StackOptions& options, int sm_count) {
 }
 
 std::size_t memory_bytes(const StackOptions& options) {
-  if (options.batch < 1 || options.batch > kMaxTokens || options.context < 1 || options.context > kMaxContext ||
+  if (!knows_names(options, kPresets, kVariants) || options.batch < 1 || options.batch > kMaxTokens || options.context < 1 || options.context > kMaxContext ||
       layers_of(options) > kLayers || !options.moe_config_dir.empty())
     return 0;
   const int pages = options.batch * pages_per_sequence(options);
@@ -125,8 +125,7 @@ class KimiLinear : public Model {
   cudaError_t kda(const LaunchContext& ctx, const Layer& w, const bf16* x, bf16* out);
   cudaError_t mla(const LaunchContext& ctx, const Layer& w, const bf16* x, bf16* out);
   // Dense layer or shared expert.
-  cudaError_t mlp(const LaunchContext& first, const LaunchContext& ctx, const Layer& w, bool dense, const bf16* x,
-                  bf16* out, int pool);
+  cudaError_t mlp(const LaunchContext& ctx, const Layer& w, bool dense, const bf16* x, bf16* out, int pool);
   cudaError_t experts(StepContext& context, int index, const bf16* x, Tensor& out);
   [[nodiscard]] std::int32_t* choices_of(int layer) const {
     return chosen_.as<std::int32_t>() + elements(layer, options_.batch, kTopK);
@@ -155,8 +154,8 @@ cudaError_t KimiLinear::plan_projections() {
   if (options_.batch > Projection::kOwnTokens) {
     std::string error;
     lt = kernels::CublasLt::load(error);
-    if (lt == nullptr) {
-      failure_ = "more than " + std::to_string(Projection::kOwnTokens) + " tokens need cuBLASLt: " + error;
+    if (lt == nullptr && options_.batch > kernels::kSkinnyMaxTokens) {
+      failure_ = "more than " + std::to_string(kernels::kSkinnyMaxTokens) + " tokens need cuBLASLt: " + error;
       return cudaErrorSharedObjectInitFailed;
     }
   }
@@ -251,7 +250,7 @@ cudaError_t KimiLinear::kda(const LaunchContext& ctx, const Layer& w, const bf16
   CGLINT_RETURN_IF_ERROR(fused_.run(ctx, x, w.fused, fused.as<bf16>(), workspace(kMainPool)));
   CGLINT_RETURN_IF_ERROR(take(gates, elements(2, tokens, kChannels)));
   const bf16* const gate_inputs = fused.as<bf16>() + kGateAt;
-  if (tokens <= Projection::kOwnTokens) {
+  if (decay_gate_.is_own()) {
     // Both gates in one launch.
     kernels::SkinnyGemm both;
     both.x = gate_inputs;
@@ -327,12 +326,11 @@ cudaError_t KimiLinear::mla(const LaunchContext& ctx, const Layer& w, const bf16
   return o_.run(ctx, values.as<bf16>(), w.o, out, workspace(kMainPool));
 }
 
-cudaError_t KimiLinear::mlp(const LaunchContext& first, const LaunchContext& ctx, const Layer& w, bool dense, const bf16* x,
-                            bf16* out, int pool) {
+cudaError_t KimiLinear::mlp(const LaunchContext& ctx, const Layer& w, bool dense, const bf16* x, bf16* out, int pool) {
   const int intermediate = dense ? kDenseIntermediate : kExpertIntermediate;
   Tensor both, gated;
   CGLINT_RETURN_IF_ERROR(take(both, elements(options_.batch, 2 * intermediate), pool));
-  CGLINT_RETURN_IF_ERROR((dense ? dense_gate_up_ : shared_gate_up_).run(first, x, w.gate_up, both.as<bf16>(), workspace(pool)));
+  CGLINT_RETURN_IF_ERROR((dense ? dense_gate_up_ : shared_gate_up_).run(ctx, x, w.gate_up, both.as<bf16>(), workspace(pool)));
   CGLINT_RETURN_IF_ERROR(take(gated, elements(options_.batch, intermediate), pool));
   kernels::moe::SiluMulArgs silu;
   silu.gate_up.rows = both.as<bf16>();
@@ -360,15 +358,12 @@ cudaError_t KimiLinear::experts(StepContext& context, int index, const bf16* x, 
     const int pool = on_side_stream ? kSidePool : kMainPool;
     const LaunchContext& ctx = on_side_stream ? on_side : on_main;
     CGLINT_RETURN_IF_ERROR(take(shared, values, pool));
-    // No programmatic edge leads over an event wait.
-    const LaunchContext first{ctx.stream, ctx.pdl && !on_side_stream};
-    return mlp(first, ctx, w, false, x, shared.as<bf16>(), pool);
+    return mlp(ctx, w, false, x, shared.as<bf16>(), pool);
   };
   const auto routed_experts = [&](bool on_side_stream) -> cudaError_t {
     const Range branch("routed_experts");
     RoutedCall call;
     call.pool = on_side_stream ? kSidePool : kMainPool;
-    call.follows_wait = on_side_stream;
     CGLINT_RETURN_IF_ERROR(take(routed, values, call.pool));
     call.x = x;
     call.tokens = options_.batch;
@@ -387,8 +382,7 @@ cudaError_t KimiLinear::experts(StepContext& context, int index, const bf16* x, 
   }
   if (forks) CGLINT_RETURN_IF_ERROR(wait_stream(context, context.main, context.side[0]));
   CGLINT_RETURN_IF_ERROR(take(out, values));
-  const LaunchContext join{context.main, pdl_ && !forks};
-  return kernels::residual_add(join, routed.as<bf16>(), shared.as<bf16>(), out.as<bf16>(), static_cast<std::int64_t>(values));
+  return kernels::residual_add(on_main, routed.as<bf16>(), shared.as<bf16>(), out.as<bf16>(), static_cast<std::int64_t>(values));
 }
 
 cudaError_t KimiLinear::record(StepContext& context) {
@@ -421,7 +415,7 @@ cudaError_t KimiLinear::record(StepContext& context) {
     if (is_dense(i)) {
       const Range mlp_range("mlp");
       CGLINT_RETURN_IF_ERROR(take(out, values));
-      CGLINT_RETURN_IF_ERROR(mlp(ctx, ctx, w, true, x.as<bf16>(), out.as<bf16>(), kMainPool));
+      CGLINT_RETURN_IF_ERROR(mlp(ctx, w, true, x.as<bf16>(), out.as<bf16>(), kMainPool));
     } else {
       CGLINT_RETURN_IF_ERROR(experts(context, i, x.as<bf16>(), out));
     }
@@ -485,7 +479,10 @@ const ModelInfo kInfo = {
     kVariants,
     1,
     memory_bytes,
-    [](const StackOptions& options) -> std::unique_ptr<Model> { return std::make_unique<KimiLinear>(options); },
+    [](const StackOptions& options) -> std::unique_ptr<Model> {
+      if (!knows_names(options, kPresets, kVariants)) return nullptr;
+      return std::make_unique<KimiLinear>(options);
+    },
 };
 
 }  // namespace

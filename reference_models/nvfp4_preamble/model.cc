@@ -87,7 +87,7 @@ std::size_t transient_bytes(const RoutedShape& s, int tokens) {
 }
 
 std::size_t memory_bytes(const StackOptions& options) {
-  if (options.batch < 1 || options.batch > kMaxTokens) return 0;
+  if (!knows_names(options, kPresets, kVariants) || options.batch < 1 || options.batch > kMaxTokens) return 0;
   const RoutedShape s = shape_of(options);
   const auto layers = static_cast<std::size_t>(layers_of(options));
   return kExpertSets * (w13_elements(s) + w2_elements(s)) * sizeof(bf16) +
@@ -470,7 +470,10 @@ const ModelInfo kInfo = {
     kVariants,
     0,
     memory_bytes,
-    [](const StackOptions& options) -> std::unique_ptr<Model> { return std::make_unique<Nvfp4Preamble>(options); },
+    [](const StackOptions& options) -> std::unique_ptr<Model> {
+      if (!knows_names(options, kPresets, kVariants)) return nullptr;
+      return std::make_unique<Nvfp4Preamble>(options);
+    },
 };
 
 }  // namespace

@@ -110,6 +110,17 @@ struct ModelInfo {
   std::unique_ptr<Model> (*make)(const StackOptions&) = nullptr;
 };
 
+// Whether preset and variant are among these or empty.
+template <typename Presets, typename Variants>
+bool knows_names(const StackOptions& options, const Presets& presets, const Variants& variants) {
+  const auto known = [](const auto& list, const std::string& name) {
+    for (const auto& item : list)
+      if (name.empty() || item.name == name) return true;
+    return false;
+  };
+  return known(presets, options.preset) && known(variants, options.variant);
+}
+
 // All models that this build has, in the order of CGLINT_MODELS (reference_models/CMakeLists.txt). A model is
 // the folder of its name: a library made by cglint_model() that defines, in this namespace,
 //   const ModelInfo& <name>_model();

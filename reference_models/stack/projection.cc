@@ -25,7 +25,8 @@ cudaError_t Projection::create(std::shared_ptr<kernels::CublasLt> lt, const Shap
   projection.shape_ = shape;
   if (shape.x_stride == 0) projection.shape_.x_stride = shape.k;
   if (shape.out_stride == 0) projection.shape_.out_stride = shape.n;
-  if (shape.tokens <= kOwnTokens) {
+  projection.is_own_ = shape.tokens <= kOwnTokens || (lt == nullptr && shape.tokens <= kernels::kSkinnyMaxTokens);
+  if (projection.is_own_) {
     projection.split_k_ = kernels::skinny_split_k(shape.tokens, shape.n, shape.k, 1, sm_count);
     return cudaSuccess;
   }
@@ -39,13 +40,13 @@ cudaError_t Projection::create(std::shared_ptr<kernels::CublasLt> lt, const Shap
 }
 
 std::size_t Projection::workspace_bytes() const {
-  return shape_.tokens <= kOwnTokens ? kernels::skinny_gemm_workspace_bytes(skinny(shape_, split_k_))
-                                     : plan_.workspace_bytes();
+  return is_own_ ? kernels::skinny_gemm_workspace_bytes(skinny(shape_, split_k_))
+                 : plan_.workspace_bytes();
 }
 
 cudaError_t Projection::run(const kernels::LaunchContext& ctx, const kernels::bf16* x, const kernels::bf16* weight,
                             kernels::bf16* out, void* workspace) const {
-  if (shape_.tokens > kOwnTokens) return plan_.run(ctx.stream, x, weight, nullptr, out, workspace);
+  if (!is_own_) return plan_.run(ctx.stream, x, weight, nullptr, out, workspace);
   kernels::SkinnyGemm gemm = skinny(shape_, split_k_);
   gemm.x = x;
   gemm.weight = weight;

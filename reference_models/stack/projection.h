@@ -26,9 +26,10 @@ class Projection {
   // Up to this many tokens our kernel reads the weights once.
   static constexpr int kOwnTokens = 16;
 
-  // `lt` may be null where tokens <= kOwnTokens.
+  // Without a library (`lt` null) our kernel takes up to kernels::kSkinnyMaxTokens.
   [[nodiscard]] static cudaError_t create(std::shared_ptr<kernels::CublasLt> lt, const Shape& shape, int sm_count,
                                           Projection& projection);
+  [[nodiscard]] bool is_own() const { return is_own_; }
   // Workspace of run(), zeroed once before its first use; one for each stream. Projections with the same number of
   // tokens may share it.
   [[nodiscard]] std::size_t workspace_bytes() const;
@@ -37,6 +38,7 @@ class Projection {
 
  private:
   Shape shape_;
+  bool is_own_ = true;
   int split_k_ = 1;
   kernels::DenseGemm plan_;
 };

@@ -161,9 +161,8 @@ cudaError_t enqueue_routed_experts(const LaunchContext& ctx, Arena& arena, const
     router.num_pairs = tokens;
     router.n = shape.experts;
     router.k = shape.hidden;
-    const LaunchContext first{ctx.stream, ctx.pdl && !call.follows_wait};
-    router.routing_is_settled = first.pdl;  // no lists
-    CGLINT_RETURN_IF_ERROR(launch_moe_gemm(first, WeightType::kBf16, config, router));
+    router.routing_is_settled = ctx.pdl;  // no lists
+    CGLINT_RETURN_IF_ERROR(launch_moe_gemm(ctx, WeightType::kBf16, config, router));
     CGLINT_RETURN_IF_ERROR(take(top_weights, product(pairs, 1) * sizeof(float)));
     TopkArgs topk = topk_arguments(shape, tokens);
     topk.logits = logits.as<float>();

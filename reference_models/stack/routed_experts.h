@@ -61,8 +61,6 @@ struct RoutedCall {
   const kernels::bf16* residual = nullptr;  // likewise
   kernels::bf16* out = nullptr;             // [tokens, hidden]
   int pool = 0;                             // of the arena: that of the stream
-  // The stream has just waited for an event: no programmatic edge can lead here, the first launch is a plain one.
-  bool follows_wait = false;
 };
 
 // Transient memory that one call takes, bytes, before the arena's rounding.

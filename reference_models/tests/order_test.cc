@@ -1,4 +1,4 @@
-// The order in which the decoder models enqueue a step, on a CUDA runtime that runs nothing: the graph is
+// The order in which the models enqueue a step, on a CUDA runtime that runs nothing: the graph is
 // what stream capture would make of it, and the stream model says on how many streams it would replay.
 #include <gtest/gtest.h>
 
@@ -19,6 +19,9 @@ namespace cglint::models {
 const ModelInfo& deepseek_moe_model();
 const ModelInfo& mla_two_stream_model();
 const ModelInfo& k2_full_model();
+const ModelInfo& nvfp4_preamble_model();
+const ModelInfo& kimi_linear_model();
+const ModelInfo& fused_moe_model();
 
 namespace {
 
@@ -97,13 +100,16 @@ struct Loaded {
   ~Loaded() { model.reset(); }
 };
 
-class Order : public testing::TestWithParam<const ModelInfo*> {
+// Any model.
+class Stack : public testing::TestWithParam<const ModelInfo*> {
  protected:
   // Dense layers take their own kernels, so that the graph does not depend on a library that is there or not.
-  Order() { setenv("CGLINT_CUBLASLT", "/nonexistent", 1); }
+  Stack() { setenv("CGLINT_CUBLASLT", "/nonexistent", 1); }
 };
+// The models of the decoder stack.
+class Order : public Stack {};
 
-TEST_P(Order, EveryVariantReplaysOnTheStreamsThatItsManifestStates) {
+TEST_P(Stack, EveryVariantReplaysOnTheStreamsThatItsManifestStates) {
   const ModelInfo& info = *GetParam();
   const capture_tool::Manifest manifest = manifest_of(info);
   for (const PresetInfo& preset : info.presets) {
@@ -129,7 +135,7 @@ TEST_P(Order, EveryVariantReplaysOnTheStreamsThatItsManifestStates) {
   }
 }
 
-TEST_P(Order, ManifestKnowsNoOtherVariants) {
+TEST_P(Stack, ManifestKnowsNoOtherVariants) {
   std::set<std::string> known;
   for (const VariantInfo& variant : GetParam()->variants) {
     known.emplace(variant.name);
@@ -142,7 +148,7 @@ TEST_P(Order, ManifestKnowsNoOtherVariants) {
   EXPECT_EQ(std::set<std::string>(stated.begin(), stated.end()), known);
 }
 
-TEST_P(Order, StepsRepeat) {
+TEST_P(Stack, StepsRepeat) {
   for (const VariantInfo& variant : GetParam()->variants) {
     StackOptions options;
     options.variant = variant.name;
@@ -209,7 +215,7 @@ TEST_P(Order, OptionsItDoesNotKnow) {
   EXPECT_EQ(GetParam()->memory_bytes(unknown), 0U);
 }
 
-TEST_P(Order, TakesNoMoreMemoryThanItSays) {
+TEST_P(Stack, TakesNoMoreMemoryThanItSays) {
   for (const PresetInfo& preset : GetParam()->presets) {
     for (const int batch : {1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64}) {
       StackOptions options;
@@ -224,6 +230,10 @@ TEST_P(Order, TakesNoMoreMemoryThanItSays) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Models, Stack,
+                         testing::Values(&deepseek_moe_model(), &mla_two_stream_model(), &k2_full_model(),
+                                         &nvfp4_preamble_model(), &kimi_linear_model(), &fused_moe_model()),
+                         [](const auto& model) { return std::string(model.param->name); });
 INSTANTIATE_TEST_SUITE_P(Models, Order,
                          testing::Values(&deepseek_moe_model(), &mla_two_stream_model(), &k2_full_model()),
                          [](const auto& model) { return std::string(model.param->name); });
@@ -305,6 +315,75 @@ TEST(OneLayer, IsEnough) {
       EXPECT_EQ(fake_cuda::unjoined(kMain), 0U);
     }
   }
+}
+
+TEST(Preamble, IsThreeLaunchesALayer) {
+  const auto kernels_of = [](const char* variant) {
+    StackOptions options;
+    options.variant = variant;
+    options.layers = 4;
+    Loaded loaded(nvfp4_preamble_model(), options);
+    return step_of(nvfp4_preamble_model(), *loaded.model, true);
+  };
+  const Graph full = kernels_of("fill_and_cast"), elided = kernels_of("elided"), padded = kernels_of("padding_read");
+  EXPECT_EQ(nodes_named(full, "zero_fill_kernel").size(), 8U);
+  EXPECT_EQ(nodes_named(full, "cast_bf16_kernel").size(), 4U);
+  EXPECT_EQ(nodes_named(elided, "zero_fill_kernel").size() + nodes_named(elided, "cast_bf16_kernel").size(), 0U);
+  EXPECT_EQ(full.nodes.size() - elided.nodes.size(), 12U);
+  EXPECT_EQ(nodes_named(padded, "zero_fill_kernel").size(), 4U);
+  EXPECT_EQ(nodes_named(padded, "global_scale_kernel").size(), 4U);
+}
+
+// The published threshold: two streams up to 1,024 tokens, and never outside capture.
+TEST(KimiLinear, OverlapsWhereTheVariantSays) {
+  setenv("CGLINT_CUBLASLT", "/nonexistent", 1);
+  for (const VariantInfo& variant : kimi_linear_model().variants) {
+    StackOptions options;
+    options.variant = variant.name;
+    options.layers = 4;
+    options.batch = 2;
+    options.context = 100;
+    Loaded loaded(kimi_linear_model(), options);
+    for (const bool capturing : {false, true}) {
+      const Graph graph = step_of(kimi_linear_model(), *loaded.model, capturing);
+      const bool two = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                   [](const fake_cuda::Node& node) { return node.stream != kMain; });
+      EXPECT_EQ(two, capturing && variant.name != "sequential") << variant.name;
+      // The delta rule in three of four layers, latent attention in the fourth.
+      EXPECT_EQ(nodes_named(graph, "kda_delta_rule").size(), 3U);
+      EXPECT_EQ(nodes_named(graph, "mla_decode_split").size(), 1U);
+    }
+  }
+}
+
+TEST(KimiLinear, BranchesAreTheSameKernelsInEveryVariant) {
+  std::set<std::multiset<std::string>> different;
+  for (const VariantInfo& variant : kimi_linear_model().variants) {
+    StackOptions options;
+    options.variant = variant.name;
+    options.layers = 5;
+    Loaded loaded(kimi_linear_model(), options);
+    std::multiset<std::string> kernels;
+    for (const fake_cuda::Node& node : step_of(kimi_linear_model(), *loaded.model, true).nodes)
+      kernels.insert(node.function);
+    different.insert(kernels);
+  }
+  EXPECT_EQ(different.size(), 1U);
+}
+
+// A folder without the table is no reason to take the default tiles.
+TEST(FusedMoe, NamesTheTableThatIsMissing) {
+  StackOptions options;
+  options.variant = "tuned";
+  options.layers = 2;
+  options.moe_config_dir = CGLINT_MODELS_DIR "/fused_moe/configs";
+  { Loaded loaded(fused_moe_model(), options); }
+  options.moe_config_dir = CGLINT_MODELS_DIR "/fused_moe";
+  Arena arena;
+  const std::unique_ptr<Model> model = fused_moe_model().make(options);
+  ASSERT_NE(model, nullptr);
+  EXPECT_NE(model->prepare(arena), cudaSuccess);
+  EXPECT_NE(model->failure().find("fused_moe"), std::string::npos) << model->failure();
 }
 
 }  // namespace
