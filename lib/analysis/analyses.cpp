@@ -1,8 +1,9 @@
 #include "analysis/analyses.h"
 
-#include "ir/graph_builder.h"
-
 #include <algorithm>
+
+#include "analysis/stream_graph.h"
+#include "ir/graph_builder.h"
 
 namespace cglint::analysis {
 
@@ -46,6 +47,47 @@ std::unique_ptr<ir::Graph> without_edges(const ir::Graph& graph, const std::vect
   auto reduced = builder.finish();
   CGLINT_CHECK(reduced.has_value());  // a subgraph of a verified graph
   return std::move(*reduced);
+}
+
+// The width with the bodies of child graphs in place of their nodes, whose nodes run like any other. The witness names
+// the child graph's node for those of its body.
+Width width_with_bodies(const ir::Recording& recording, const ir::Graph& graph) {
+  const StreamGraphColumns flat = stream_graph(recording, graph);
+  const auto count = static_cast<std::uint32_t>(flat.kinds.size());
+  ir::GraphBuilder builder;
+  for (std::uint32_t v = 0; v < count; ++v) {
+    const bool disabled = v < graph.node_count() && !graph.enabled.empty() && graph.enabled[ir::NodeId(v)] == 0;
+    const bool runs = has_activity_record(flat.kinds[v]) && !disabled;
+    builder.add_node(runs ? ir::NodeKind::kernel : ir::NodeKind::empty, ir::StringId());
+  }
+  // A child graph begins at its own node and ends at one behind all others.
+  std::vector<std::uint32_t> end(count);
+  std::vector<bool> is_root(count, true), is_leaf(count, true);
+  for (std::uint32_t v = 0; v < count; ++v) {
+    end[v] = flat.kinds[v] == StreamNodeKind::child_graph
+                 ? builder.add_node(ir::NodeKind::empty, ir::StringId()).index()
+                 : v;
+    if (end[v] != v) builder.add_edge(ir::NodeId(v), ir::NodeId(end[v]));
+  }
+  for (const StreamEdge& edge : flat.edges) {
+    is_leaf[edge.from] = false;
+    is_root[edge.to] = false;
+    builder.add_edge(ir::NodeId(end[edge.from]), ir::NodeId(edge.to));
+  }
+  for (std::uint32_t v = 0; v < count; ++v) {
+    if (flat.owner.empty() || flat.owner[v] == kNoNode) continue;
+    if (is_root[v]) builder.add_edge(ir::NodeId(flat.owner[v]), ir::NodeId(v));
+    if (is_leaf[v]) builder.add_edge(ir::NodeId(end[v]), ir::NodeId(end[flat.owner[v]]));
+  }
+  auto whole = builder.finish();
+  CGLINT_CHECK(whole.has_value());  // verified graphs, one inside the other
+  Width width = width_of(**whole, topological_order(**whole));
+  for (ir::NodeId& node : width.antichain) {
+    while (node.index() >= graph.node_count()) node = ir::NodeId(flat.owner[node.index()]);
+  }
+  std::sort(width.antichain.begin(), width.antichain.end());
+  width.antichain.erase(std::unique(width.antichain.begin(), width.antichain.end()), width.antichain.end());
+  return width;
 }
 
 // The remembered value, computed at the first call.
@@ -92,7 +134,9 @@ const Reachability& Analyses::certainly_memory_ordered_after() {
   });
 }
 const Width& Analyses::width() {
-  return once(state_->width, [&] { return width_of(graph(), topology()); });
+  return once(state_->width, [&] {
+    return graph().child_graphs.empty() ? width_of(graph(), topology()) : width_with_bodies(recording(), graph());
+  });
 }
 const std::vector<ForkJoinRegion>& Analyses::fork_join_regions() {
   return once(state_->fork_join_regions, [&] {

@@ -32,7 +32,7 @@ using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_
 
 class Search {
  public:
-  explicit Search(const OrderSearchInput& input) : input_(input), n_(input.graph.node_count()) {}
+  explicit Search(const OrderSearchInput& input) : input_(input), n_(own_nodes(input.graph)) {}
 
   OrderSearchResult run() {
     OrderSearchResult result;
@@ -71,11 +71,26 @@ class Search {
  private:
   // --- the graph ---
 
+  // Only the graph's own nodes can be recorded in another order; bodies of child graphs move with their node.
+  static std::size_t own_nodes(const StreamGraph& graph) {
+    const auto end = std::find_if(graph.owner.begin(), graph.owner.end(), [](std::uint32_t o) { return o != kNoNode; });
+    return graph.owner.empty() ? graph.node_count() : static_cast<std::size_t>(end - graph.owner.begin());
+  }
+
+  // The graph's own node that a node is, or is in the body of.
+  [[nodiscard]] std::uint32_t box_of(std::uint32_t node) const {
+    while (node != kNoNode && node >= n_) node = input_.graph.owner[node];
+    return node;
+  }
+
   bool build_lists() {
     children_.resize(n_);
     parents_.resize(n_);
+    body_sink_.assign(input_.graph.node_count(), true);
     for (const StreamEdge& edge : input_.graph.edges) {
-      if (edge.from >= n_ || edge.to >= n_) return false;
+      if (edge.from >= input_.graph.node_count() || edge.to >= input_.graph.node_count()) return false;
+      body_sink_[edge.from] = false;
+      if (edge.from >= n_ || edge.to >= n_) continue;
       children_[edge.from].push_back(edge.to);
       parents_[edge.to].push_back(edge.from);
     }
@@ -119,27 +134,56 @@ class Search {
   StreamPrediction predict(const Order& order) {
     ++evaluations_;
     const std::vector<std::uint32_t> position = positions(order);
-    kinds_.resize(n_);
+    const auto moved = [&](std::uint32_t node) { return node < n_ ? position[node] : node; };
+    const auto given = [&](std::uint32_t node) { return node < n_ ? order[node] : node; };
+    kinds_.assign(input_.graph.kinds.begin(), input_.graph.kinds.end());
     edges_.assign(input_.graph.edges.begin(), input_.graph.edges.end());
+    owner_.assign(input_.graph.owner.begin(), input_.graph.owner.end());
     for (std::uint32_t i = 0; i < n_; ++i) kinds_[i] = input_.graph.kinds[order[i]];
     for (StreamEdge& edge : edges_) {
-      edge.from = position[edge.from];
-      edge.to = position[edge.to];
+      edge.from = moved(edge.from);
+      edge.to = moved(edge.to);
     }
-    StreamPrediction renamed = predict_streams({kinds_, edges_}), out = renamed;
-    const auto given = [&](std::uint32_t node) { return node == kNoNode ? kNoNode : order[node]; };
+    for (std::uint32_t& owner : owner_) owner = moved(owner);
+    StreamPrediction renamed = predict_streams({kinds_, edges_, owner_}), out = renamed;
     for (std::uint32_t i = 0; i < renamed.nodes.size(); ++i) {
       StreamNode node = renamed.nodes[i];
       node.by = given(node.by);
       node.heir = given(node.heir);
-      out.nodes[order[i]] = node;
+      out.nodes[given(i)] = node;
     }
+    if (!owner_.empty()) describe_boxes(out);
     for (StreamLife& life : out.streams) {
       life.first = given(life.first);
       life.tail = given(life.tail);
       life.opened_by = given(life.opened_by);
     }
     return out;
+  }
+
+  // What becomes of a child graph's node: how its body got a stream from outside, and what its last nodes hand on.
+  void describe_boxes(StreamPrediction& prediction) const {
+    for (std::uint32_t v = static_cast<std::uint32_t>(n_); v < prediction.nodes.size(); ++v) {
+      const StreamNode& node = prediction.nodes[v];
+      const std::uint32_t box = box_of(v);
+      StreamNode& outer = prediction.nodes[box];
+      const bool from_outside = node.by != kNoNode && box_of(node.by) != box;
+      if (outer.origin == StreamOrigin::none && (from_outside || node.origin == StreamOrigin::opened_late)) {
+        outer.origin = node.origin;
+        outer.by = box_of(node.by);
+      }
+      if (node.heir != kNoNode && box_of(node.heir) != box) {
+        outer.fate = StreamFate::continues;
+        outer.heir = box_of(node.heir);
+      } else if (body_sink_[v] && outer.fate != StreamFate::continues && outer.fate != StreamFate::dies) {
+        outer.fate = node.fate;
+      }
+    }
+    for (std::uint32_t v = 0; v < n_; ++v) {
+      StreamNode& node = prediction.nodes[v];
+      if (node.by != kNoNode) node.by = box_of(node.by);
+      if (node.heir != kNoNode) node.heir = box_of(node.heir);
+    }
   }
 
   // Per programmatic edge: does its consumer directly follow its producer on one stream?
@@ -153,6 +197,7 @@ class Search {
     }
     for (std::size_t i = 0; i < adjacent.size(); ++i) {
       const StreamEdge& edge = input_.graph.edges[i];
+      if (edge.from >= n_ || edge.to >= n_) continue;
       adjacent[i] = edge.type == StreamEdgeType::programmatic && before[edge.to] == edge.from;
     }
     return adjacent;
@@ -410,6 +455,8 @@ class Search {
   std::vector<std::vector<std::uint32_t>> children_, parents_;
   std::vector<StreamNodeKind> kinds_;
   std::vector<StreamEdge> edges_;
+  std::vector<std::uint32_t> owner_;
+  std::vector<bool> body_sink_;  // no edge leaves the node within its graph
   std::vector<bool> adjacent_before_;
   std::vector<Step> accepted_;
   std::uint32_t evaluations_ = 0;

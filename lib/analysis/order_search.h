@@ -18,8 +18,8 @@
 namespace cglint::analysis {
 
 struct OrderSearchInput {
-  StreamGraph graph;
-  // Optional columns, empty or one entry per node.
+  StreamGraph graph;  // with bodies of child graphs, whose nodes are never moved one by one
+  // Optional columns, empty or one entry per node (of the graph itself).
   std::span<const std::int32_t>
       capture_stream;                    // any number per stream; -1 unknown. Blocks are runs on one stream
   std::span<const std::uint32_t> label;  // equal for nodes that look alike (kernel name): helps grouping
@@ -55,7 +55,7 @@ struct OrderSearchResult {
   std::uint32_t evaluations = 0;
   std::vector<OrderPattern> patterns;  // largest first
   std::vector<std::uint32_t>
-      order;  // order[i]: the node to create as the i-th; the given order if nothing is better
+      order;  // order[i]: the node to create as the i-th; the given order if nothing is better. Without bodies
   // Programmatic edges (indices into graph.edges). Assumption: such an edge does what it is for only where
   // its consumer directly follows its producer on one stream, before the move and after it.
   std::vector<std::uint32_t> programmatic_lost, programmatic_gained;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
+
 #include "analysis/stream_graph.h"
 
 namespace cglint::analysis {
@@ -10,6 +13,23 @@ namespace {
 void add_note(std::string& note, std::string_view text) {
   if (!note.empty()) note += "; ";
   note += text;
+}
+
+// Why the model knows nothing about some nodes of the graph.
+std::set<std::string> uncovered(const ir::Graph& graph, const StreamGraphColumns& columns) {
+  std::set<std::string> reasons;
+  for (std::uint32_t v = 0; v < columns.kinds.size(); ++v) {
+    if (columns.kinds[v] != StreamNodeKind::other) continue;
+    const ir::NodeKind kind = v < graph.node_count() ? graph.kind[ir::NodeId(v)] : ir::NodeKind::unknown;
+    if (kind == ir::NodeKind::child_graph) {
+      reasons.insert("a child graph whose body is not in the input");
+    } else if (v < graph.node_count()) {
+      reasons.insert(fmt::format("{} nodes were never measured for the stream model", ir::node_kind_name(kind)));
+    } else {
+      reasons.insert("a node in a child graph was never measured for the stream model");
+    }
+  }
+  return reasons;
 }
 
 }  // namespace
@@ -21,7 +41,7 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
     result.note = "a prediction needs the nodes, their dependency edges and their creation order";
     return result;
   }
-  const StreamGraphColumns columns = stream_graph(graph);
+  const StreamGraphColumns columns = stream_graph(recording, graph);
   const std::uint32_t driver = driver_major(recording, graph);
   const StreamPrediction prediction = predict_streams(columns.view(), driver);
   if (!prediction.valid) {
@@ -29,13 +49,12 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
     return result;
   }
   for (const StreamNodeKind kind : prediction.weak_kinds) {
-    add_note(result.note,
-             fmt::format("{} nodes are not covered well by the stream model", stream_node_kind_name(kind)));
-  }
-  if (prediction.branching_typed_edges) {
-    add_note(
-        result.note,
-        "nodes with several programmatic or launch-order edges are not covered well by the stream model");
+    if (kind == StreamNodeKind::other) {
+      for (const std::string& name : uncovered(graph, columns)) add_note(result.note, name);
+    } else {
+      add_note(result.note,
+               fmt::format("{} nodes are not covered well by the stream model", stream_node_kind_name(kind)));
+    }
   }
   result.confidence = prediction.confidence;
   if (prediction.confidence == 0) return result;
@@ -45,6 +64,8 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
     add_note(result.note,
              fmt::format("driver {} untested; the stream model was measured on {}", driver, kModel580.name));
   }
+  if (!graph.facts.contains(ir::Fact::edge_data) && graph.edge_count() > 0)
+    add_note(result.note, "edge types unknown, taken as full dependencies");
   if (columns.assumed_copies > 0) {
     add_note(result.note,
              fmt::format("{} {} of unknown direction taken as copies on the device", columns.assumed_copies,

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 namespace cglint::analysis {
 namespace {
@@ -59,23 +60,49 @@ StreamNodeKind stream_node_kind(const ir::Graph& graph, ir::NodeId node) {
   return StreamNodeKind::other;
 }
 
-StreamGraphColumns stream_graph(const ir::Graph& graph) {
+StreamGraphColumns stream_graph(const ir::Recording& recording, const ir::Graph& graph) {
   StreamGraphColumns columns;
-  columns.kinds.reserve(graph.node_count());
-  for (const ir::NodeId node : graph.nodes()) {
-    columns.kinds.push_back(stream_node_kind(graph, node));
-    if (graph.kind[node] == ir::NodeKind::memcpy) columns.assumed_copies += has_unknown_side(graph, node);
-    const ir::MemsetNode* memset = graph.memset(node);
-    columns.assumed_memsets +=
-        graph.kind[node] == ir::NodeKind::memset && (memset == nullptr || memset->bytes() == 0);
-  }
-  columns.edges.reserve(graph.edge_count());
-  for (const ir::EdgeId edge : graph.edges()) {
-    const ir::EdgeData data = graph.data(edge);
-    columns.edges.push_back({graph.edge_from[edge].index(), graph.edge_to[edge].index(),
-                             data.is_launch_order()   ? StreamEdgeType::launch_order
-                             : data.is_programmatic() ? StreamEdgeType::programmatic
-                                                      : StreamEdgeType::full});
+  const auto append = [&](const ir::Graph& part) {
+    const auto base = static_cast<std::uint32_t>(columns.kinds.size());
+    columns.kinds.reserve(base + part.node_count());
+    for (const ir::NodeId node : part.nodes()) {
+      columns.kinds.push_back(stream_node_kind(part, node));
+      if (part.kind[node] == ir::NodeKind::memcpy) columns.assumed_copies += has_unknown_side(part, node);
+      const ir::MemsetNode* memset = part.memset(node);
+      columns.assumed_memsets +=
+          part.kind[node] == ir::NodeKind::memset && (memset == nullptr || memset->bytes() == 0);
+    }
+    columns.edges.reserve(columns.edges.size() + part.edge_count());
+    for (const ir::EdgeId edge : part.edges()) {
+      const ir::EdgeData data = part.data(edge);
+      columns.edges.push_back({base + part.edge_from[edge].index(), base + part.edge_to[edge].index(),
+                               data.is_launch_order()   ? StreamEdgeType::launch_order
+                               : data.is_programmatic() ? StreamEdgeType::programmatic
+                                                        : StreamEdgeType::full});
+    }
+  };
+  append(graph);
+  if (graph.child_graphs.empty()) return columns;
+  // Graphs whose child-graph nodes are still to look at, by their first node; bodies join at the end.
+  std::vector<std::pair<const ir::Graph*, std::uint32_t>> parts{{&graph, 0U}};
+  columns.owner.assign(graph.node_count(), kNoNode);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto [part, first] = parts[i];
+    for (const ir::NodeId node : part->nodes()) {
+      if (part->kind[node] != ir::NodeKind::child_graph) continue;
+      const std::uint32_t box = first + node.index();
+      const ir::GraphId id =
+          part->side[node] < part->child_graphs.size() ? part->child_graphs[part->side[node]].body : ir::GraphId();
+      const ir::Graph* body = recording.graphs.contains(id) ? recording.graphs[id].get() : nullptr;
+      if (body == nullptr || !body->facts.contains_all({ir::Fact::nodes, ir::Fact::edges, ir::Fact::creation_order}) ||
+          columns.kinds.size() + body->node_count() > graph.node_count() + kMaxInlinedNodes) {
+        columns.kinds[box] = StreamNodeKind::other;
+        continue;
+      }
+      parts.emplace_back(body, static_cast<std::uint32_t>(columns.kinds.size()));
+      append(*body);
+      columns.owner.resize(columns.kinds.size(), box);
+    }
   }
   return columns;
 }

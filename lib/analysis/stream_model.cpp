@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -10,19 +11,17 @@ namespace {
 
 // Measured graphs with the kind, in tests/data/streams; the test there holds each share.
 constexpr StreamKindAgreement kAgreement580[] = {
-    {StreamNodeKind::kernel, 1.0, 139922},          {StreamNodeKind::memcpy_on_device, 1.0, 13017},
-    {StreamNodeKind::memcpy_with_host, 1.0, 10859}, {StreamNodeKind::memset, 1.0, 27053},
-    {StreamNodeKind::memset_large, 1.0, 600},       {StreamNodeKind::host, 1.0, 4574},
-    {StreamNodeKind::event_record, 1.0, 5888},      {StreamNodeKind::event_wait, 1.0, 6040},
-    {StreamNodeKind::batch_mem_op, 1.0, 2666},      {StreamNodeKind::empty, 1.0, 27376},
+    {StreamNodeKind::kernel, 1.0, 174531},          {StreamNodeKind::memcpy_on_device, 1.0, 18598},
+    {StreamNodeKind::memcpy_with_host, 1.0, 11977}, {StreamNodeKind::memset, 1.0, 32333},
+    {StreamNodeKind::memset_large, 1.0, 600},       {StreamNodeKind::host, 1.0, 7743},
+    {StreamNodeKind::event_record, 1.0, 7974},      {StreamNodeKind::event_wait, 1.0, 7158},
+    {StreamNodeKind::batch_mem_op, 1.0, 2666},      {StreamNodeKind::empty, 1.0, 30560},
     {StreamNodeKind::mem_alloc, 1.0, 2392},         {StreamNodeKind::mem_free, 1.0, 2392},
+    {StreamNodeKind::child_graph, 1.0, 6604},       {StreamNodeKind::conditional, 0.998, 16497},
 };
 
 // A kind below this share of exactly predicted graphs is named as weak.
 constexpr double kGoodAgreement = 0.995;
-// Random graphs in which nodes have several programmatic or launch-order edges.
-constexpr double kBranchingTypedEdgesAgreement = 0.75;
-
 // Adjacency lists that may grow: slices of one pool. A list that outgrows its slice moves to the end of the
 // pool.
 class Lists {
@@ -144,16 +143,20 @@ class Predictor {
   // False for a cyclic or out-of-range graph.
   bool run() {
     std::vector<std::uint32_t> from, to;
-    if (!sorted_edges(graph_, from, to)) return false;
+    if (!sorted_edges(graph_, from, to) || !find_bodies()) return false;
     children_.build(n_, from, to);
     parents_.build(n_, to, from);
     treatment_.resize(n_);
     std::transform(graph_.kinds.begin(), graph_.kinds.end(), treatment_.begin(), treatment);
     for (const StreamEdge& edge : graph_.edges) {
-      if (edge.type != StreamEdgeType::full) typed_[std::uint64_t{edge.from} << 32 | edge.to] = edge.type;
+      if (edge.type != StreamEdgeType::full) typed_[key(edge.from, edge.to)] = edge.type;
+    }
+    if (!typed_.empty()) {
+      passed_over_.assign(n_, false);
+      sole_close_.assign(n_, false);
     }
     removed_.assign(n_, false);
-    bypass_empty_nodes();
+    remove_nodes();
     find_visit_order();
     if (order_.size() + removed_count_ != n_) return false;
     find_funnels();
@@ -170,20 +173,63 @@ class Predictor {
   [[nodiscard]] std::span<const std::uint32_t> children(std::uint32_t v) const { return children_[v]; }
 
  private:
+  static std::uint64_t key(std::uint32_t first, std::uint32_t second) {
+    return std::uint64_t{first} << 32 | second;
+  }
+
+  // The run of nodes that each child-graph node owns. False where owners are not as StreamGraph says.
+  bool find_bodies() {
+    own_count_ = n_;
+    if (graph_.owner.empty()) return true;
+    if (graph_.owner.size() != n_) return false;
+    body_.assign(n_, Run());
+    own_count_ = 0;
+    for (std::uint32_t v = 0; v < n_; ++v) {
+      const std::uint32_t owner = graph_.owner[v];
+      if (owner == kNoNode) {
+        if (own_count_ != v) return false;
+        ++own_count_;
+        continue;
+      }
+      if (owner >= v || graph_.kinds[owner] != StreamNodeKind::child_graph) return false;
+      Run& body = body_[owner];
+      if (body.count == 0) body.first = v;
+      if (body.first + body.count != v) return false;
+      ++body.count;
+    }
+    return std::all_of(graph_.edges.begin(), graph_.edges.end(), [&](const StreamEdge& edge) {
+      return graph_.owner[edge.from] == graph_.owner[edge.to];
+    });
+  }
+
+  // What is not there any more when the driver assigns streams, in one pass in creation order.
+  //
   // Empty nodes with fewer than two parents or fewer than two children carry no order that edges could not
-  // carry: the driver connects their parents to their children and drops them, in creation order. New
-  // children are appended, then the last entry takes the empty node's place: so the order of a list changes,
+  // carry: their parents are connected to their children.
+  // The body of a child graph takes the place of its node, and is looked at next: its roots become the children
+  // of the node's parents, the node's children those of its leaves.
+  //
+  // New children are appended, then the last entry takes the removed node's place: so the order of a list changes,
   // and that order matters later.
-  void bypass_empty_nodes() {
+  void remove_nodes() {
     removed_count_ = 0;
-    if (std::find(treatment_.begin(), treatment_.end(), Treatment::bypass) == treatment_.end()) return;
+    scan_.clear();
+    scan_.reserve(n_);
+    if (std::find(treatment_.begin(), treatment_.end(), Treatment::bypass) == treatment_.end() &&
+        std::find(graph_.kinds.begin(), graph_.kinds.end(), StreamNodeKind::child_graph) == graph_.kinds.end()) {
+      scan_.resize(n_);
+      std::iota(scan_.begin(), scan_.end(), 0U);
+      return;
+    }
     // (owner << 32 | entry) -> index of the entry in the owner's list, for the lists next to a node that may
     // go.
     std::unordered_map<std::uint64_t, std::uint32_t> child_at, parent_at;
-    const auto key = [](std::uint32_t owner, std::uint32_t entry) {
-      return std::uint64_t{owner} << 32 | entry;
+    const auto is_child_graph = [&](std::uint32_t v) {
+      return graph_.kinds[v] == StreamNodeKind::child_graph;
     };
-    const auto may_go = [&](std::uint32_t v) { return treatment_[v] == Treatment::bypass; };
+    const auto may_go = [&](std::uint32_t v) {
+      return treatment_[v] == Treatment::bypass || is_child_graph(v);
+    };
     const auto index_lists = [&](const Lists& lists, auto& at) {
       for (std::uint32_t v = 0; v < n_; ++v) {
         const std::span<const std::uint32_t> list = lists[v];
@@ -206,20 +252,22 @@ class Predictor {
       if (last != entry) at[key(owner, last)] = index;
       lists.pop(owner);
     };
-    for (std::uint32_t v = 0; v < n_; ++v) {
-      if (!may_go(v)) continue;
-      if (parents_[v].size() >= 2 && children_[v].size() >= 2) {
-        treatment_[v] = Treatment::apart;
-        continue;
-      }
+    const auto remove = [&](std::uint32_t v) {
+      children_.clear(v);
+      parents_.clear(v);
       removed_[v] = true;
       ++removed_count_;
-      // The lists of v do not change in these loops, but the pool behind them may move: entries are read by
-      // index.
+    };
+    // The lists of v do not change in the loops below, but the pool behind them may move: entries are read by
+    // index.
+    const auto bypass = [&](std::uint32_t v) {
       for (std::uint32_t p = 0; p < parents_[v].size(); ++p) {
         const std::uint32_t parent = parents_[v][p];
-        for (std::uint32_t c = 0; c < children_[v].size(); ++c)
-          append(children_, child_at, parent, children_[v][c]);
+        for (std::uint32_t c = 0; c < children_[v].size(); ++c) {
+          const std::uint32_t child = children_[v][c];
+          append(children_, child_at, parent, child);
+          if (!typed_.empty()) typed_.erase(key(parent, child));  // the way over v is a full dependency
+        }
         swap_remove(children_, child_at, parent, v);
       }
       for (std::uint32_t c = 0; c < children_[v].size(); ++c) {
@@ -228,26 +276,75 @@ class Predictor {
           append(parents_, parent_at, child, parents_[v][p]);
         swap_remove(parents_, parent_at, child, v);
       }
-      children_.clear(v);
-      parents_.clear(v);
+      remove(v);
+    };
+    const auto inline_body = [&](std::uint32_t v) {
+      const Run body = body_[v];
+      std::vector<std::uint32_t> roots, leaves;
+      for (std::uint32_t b = body.first; b < body.first + body.count; ++b) {
+        if (parents_[b].empty()) roots.push_back(b);
+        if (children_[b].empty()) leaves.push_back(b);
+      }
+      const std::vector<std::uint32_t> parents(parents_[v].begin(), parents_[v].end());
+      const std::vector<std::uint32_t> children(children_[v].begin(), children_[v].end());
+      for (const std::uint32_t parent : parents) {
+        for (const std::uint32_t root : roots) append(children_, child_at, parent, root);
+        swap_remove(children_, child_at, parent, v);
+      }
+      for (const std::uint32_t child : children) {
+        for (const std::uint32_t leaf : leaves) append(parents_, parent_at, child, leaf);
+        swap_remove(parents_, parent_at, child, v);
+      }
+      for (const std::uint32_t root : roots) {
+        for (const std::uint32_t parent : parents) append(parents_, parent_at, root, parent);
+      }
+      for (const std::uint32_t leaf : leaves) {
+        for (const std::uint32_t child : children) append(children_, child_at, leaf, child);
+      }
+      remove(v);
+    };
+    // Runs of nodes still to look at, the innermost body last.
+    std::vector<Run> open{{0, static_cast<std::uint32_t>(own_count_)}};
+    while (!open.empty()) {
+      Run& run = open.back();
+      if (run.count == 0) {
+        open.pop_back();
+        continue;
+      }
+      const std::uint32_t v = run.first++;
+      --run.count;
+      if (is_child_graph(v) && !body_.empty() && body_[v].count > 0) {
+        inline_body(v);
+        open.push_back(body_[v]);
+      } else if (may_go(v)) {
+        if (parents_[v].size() < 2 || children_[v].size() < 2) {
+          bypass(v);
+        } else {
+          treatment_[v] = Treatment::apart;
+          scan_.push_back(v);
+        }
+      } else {
+        scan_.push_back(v);
+      }
     }
   }
 
   void find_visit_order() {
-    std::vector<std::uint32_t> open_parents(n_);
+    std::vector<std::uint32_t> open_parents(n_), rank(n_, 0);
     for (std::uint32_t v = 0; v < n_; ++v) open_parents[v] = static_cast<std::uint32_t>(parents_[v].size());
+    for (std::uint32_t i = 0; i < scan_.size(); ++i) rank[scan_[i]] = i;
     std::vector<bool> done(n_, false);
     order_.clear();
     order_.reserve(n_);
-    for (std::uint32_t start = 0; start < n_; ++start) {
-      if (removed_[start] || done[start] || open_parents[start] != 0) continue;
+    for (const std::uint32_t start : scan_) {
+      if (done[start] || open_parents[start] != 0) continue;
       std::size_t next = order_.size();
       order_.push_back(start);  // the end of `order_` is the queue
       for (; next < order_.size(); ++next) {
         const std::uint32_t v = order_[next];
         done[v] = true;
         for (const std::uint32_t child : children_[v]) {
-          if (--open_parents[child] == 0 && child < start) order_.push_back(child);
+          if (--open_parents[child] == 0 && rank[child] < rank[start]) order_.push_back(child);
         }
       }
     }
@@ -257,6 +354,7 @@ class Predictor {
   // order of visit, which is topological, that holds for v exactly if no edge passes over v, no node before v
   // is a sink and no node after v is a source: then each earlier node has an edge that stays before v or ends
   // in v, and so reaches v; and likewise for later nodes.
+  // What comes after a conditional node is no funnel: the nodes of its bodies run beside it.
   void find_funnels() {
     std::vector<std::uint32_t> position(n_, 0);
     for (std::uint32_t i = 0; i < order_.size(); ++i) position[order_[i]] = i;
@@ -272,44 +370,58 @@ class Predictor {
     }
     funnel_.assign(n_, false);
     std::int32_t passing = 0;
-    bool sink_before = false;
+    bool sink_before = false, conditional_before = false;
     for (std::uint32_t i = 0; i < order_.size(); ++i) {
       const std::uint32_t v = order_[i];
       passing += step[i];
       sources_to_come -= parents_[v].empty();
-      funnel_[v] = passing == 0 && !sink_before && sources_to_come == 0;
+      funnel_[v] = passing == 0 && !sink_before && sources_to_come == 0 && !conditional_before;
+      conditional_before = conditional_before || graph_.kinds[v] == StreamNodeKind::conditional;
       sink_before = sink_before || children_[v].empty();
     }
   }
 
   // Every root, every node that is not plain, and every child of such a node starts an origin of its own;
-  // other nodes belong to the youngest origin among their parents', and are `mixed` if those differ.
+  // other nodes belong to the youngest origin among their parents', and are `mixed` if those differ. A node with
+  // a launch-order edge to one that starts an origin starts one, too.
   void find_origins() {
     apart_.assign(n_, false);
     mixed_.assign(n_, false);
+    for (const std::uint32_t v : order_) {
+      bool apart = treatment_[v] != Treatment::plain;
+      for (const std::uint32_t parent : parents_[v]) apart = apart || treatment_[parent] != Treatment::plain;
+      apart_[v] = apart;
+    }
+    if (!typed_.empty()) {
+      for (std::size_t i = order_.size(); i-- > 0;) {
+        const std::uint32_t v = order_[i];
+        for (const std::uint32_t child : children_[v]) {
+          if (apart_[child] && edge_type(v, child) == StreamEdgeType::launch_order) apart_[v] = true;
+        }
+      }
+    }
     std::vector<std::uint32_t> origin(n_, 0);
     for (std::uint32_t i = 0; i < order_.size(); ++i) {
       const std::uint32_t v = order_[i];
-      bool apart = treatment_[v] != Treatment::plain;
       std::uint32_t youngest = 0, oldest = kNoNode;
       for (const std::uint32_t parent : parents_[v]) {
-        apart = apart || treatment_[parent] != Treatment::plain;
         youngest = std::max(youngest, origin[parent]);
         oldest = std::min(oldest, origin[parent]);
       }
-      apart_[v] = apart;
-      mixed_[v] = !apart && !parents_[v].empty() && youngest != oldest;
-      origin[v] = apart || parents_[v].empty() ? i : youngest;
+      mixed_[v] = !apart_[v] && !parents_[v].empty() && youngest != oldest;
+      origin[v] = apart_[v] || parents_[v].empty() ? i : youngest;
     }
   }
 
-  // Three plain funnels in a row, each the only child of the one before.
+  // Three plain funnels in a row, each the only child of the one before, over full edges.
   [[nodiscard]] bool starts_straight_run(std::uint32_t v) const {
     for (int i = 0; i < 3; ++i) {
       if (!funnel_[v] || treatment_[v] != Treatment::plain) return false;
       if (i == 2) break;
       if (children_[v].size() != 1) return false;
-      v = children_[v][0];
+      const std::uint32_t next = children_[v][0];
+      if (!typed_.empty() && edge_type(v, next) != StreamEdgeType::full) return false;
+      v = next;
     }
     return true;
   }
@@ -343,22 +455,29 @@ class Predictor {
   void hand_over(std::uint32_t v) {
     std::vector<std::uint32_t>& list = list_;
     list.assign(children_[v].begin(), children_[v].end());
-    const std::uint32_t favourite = prefer_typed_child(v, list);
-    kept_ = list;
-    std::size_t plain_count = 0, mixed_count = 0;
+    std::size_t plain_count = 0, mixed_count = 0, close_count = 0;
+    const StreamEdgeType close_type = type_of_close_children(v);
+    const auto is_close = [&](std::uint32_t child) {
+      return close_type != StreamEdgeType::full && !apart_[child] && !mixed_[child] &&
+             edge_type(v, child) == close_type && (funnel_[child] || !passed_over_[child]);
+    };
     for (const std::uint32_t child : list) {
       plain_count += !apart_[child];
       mixed_count += mixed_[child];
+      close_count += is_close(child);
     }
     if (plain_count == 0) {
       if (list.size() == 1 || !funnel_[list[0]]) offer_to_apart(v, list);
       return;
     }
-    // Children of several origins together count as one branch. With many branches all are treated as the
-    // mixed ones are.
+    // Children of several origins together count as one branch. With many branches all but the close ones are
+    // treated as the mixed ones are.
     std::size_t branches = plain_count - mixed_count + (mixed_count > 0);
     const bool many = branches >= model_.many_children;
-    const auto goes_to_back = [&](std::uint32_t child) { return mixed_[child] || (many && !apart_[child]); };
+    const bool single = plain_count == 1 && mixed_count == 0;
+    const auto goes_to_back = [&](std::uint32_t child) {
+      return mixed_[child] || (many && !apart_[child] && !is_close(child));
+    };
     if (many || mixed_count > 0) {
       std::size_t back = list.size();
       for (std::size_t i = list.size(); i-- > 0;) {
@@ -371,39 +490,52 @@ class Predictor {
 
     // A single plain child, or all of many in their first order, are served like mixed ones: one of them,
     // from the back.
+    close_.clear();
     front_.clear();
     back_.clear();
-    const bool single = plain_count == 1 && mixed_count == 0;
-    if (many || single) {
-      for (const std::uint32_t child : kept_) {
+    if (single || (many && close_count == 0)) {
+      for (const std::uint32_t child : children_[v]) {
         if (!apart_[child]) back_.push_back(child);
       }
     } else {
       for (const std::uint32_t child : list) {
-        if (!apart_[child]) (mixed_[child] ? back_ : front_).push_back(child);
+        if (apart_[child]) continue;
+        if (is_close(child)) {
+          close_.push_back(child);
+        } else if (mixed_[child] || many) {
+          back_.push_back(child);
+        } else if (close_type == StreamEdgeType::full || close_count > 0 || !has_followed(v, child, close_type)) {
+          front_.push_back(child);
+        }
       }
+    }
+    if (single && is_close(back_[0])) {
+      sole_close_[back_[0]] = !funnel_[back_[0]];
+      passed_over_[back_[0]] = true;
     }
     bool settled = withheld;  // v's stream, or its chance, has gone to somebody
-    if (many && favourite != kNoNode && current != kNoStream && !is_placed(favourite) &&
-        !funnel_[favourite]) {
-      give(v, favourite, current);
-      current = kNoStream;
-    }
-    for (std::size_t i = 0; i < front_.size(); ++i) {
-      const std::uint32_t child = front_[i];
-      const bool last = i + 1 == plain_count;
-      if (current == kNoStream && i > 0 && !last) current = make_stream();
-      if (current == kNoStream) continue;
-      if (funnel_[child] &&
-          !last) {  // it will return to the launch stream; what it would have got goes to nobody
-        current = kNoStream;
-        settled = true;
-      } else if (!is_placed(child)) {
-        give(v, child, current);
+    const auto serve = [&](const std::vector<std::uint32_t>& group, bool last_is_left, bool opens_first) {
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        const std::uint32_t child = group[i];
+        const bool last = i + 1 == group.size() && last_is_left;
+        if (current == kNoStream && !last && (i > 0 || opens_first)) current = make_stream();
+        if (current == kNoStream) continue;
+        // A funnel will return to the launch stream; what it would have got goes to nobody.
+        const bool returns = funnel_[child] && (!last || (&group == &close_ && group.size() == 1));
+        if (!returns && is_placed(child)) continue;
+        if (!returns) give(v, child, current);
         current = kNoStream;
         settled = true;
       }
+    };
+    serve(close_, true, true);
+    if (close_.size() == 1) sole_close_[close_[0]] = true;
+    for (const std::uint32_t child : close_) passed_over_[child] = true;
+    if (close_.size() > 1) {
+      current = kNoStream;
+      settled = true;
     }
+    serve(front_, back_.empty(), !close_.empty());
     if (!back_.empty()) {
       if (single && current == kNoStream) return;
       settled = settled || !single;
@@ -435,42 +567,23 @@ class Predictor {
     offer_to_apart(v, list);
   }
 
-  // A child that v reaches by a programmatic or launch-order edge comes first: it is meant to follow v
-  // directly. With several of them, launch-order edges go before programmatic ones, and those to children
-  // whose first typed parent v is before others; the children of v's own that are not chosen are left for
-  // later.
-  std::uint32_t prefer_typed_child(std::uint32_t v, std::vector<std::uint32_t>& list) const {
-    if (typed_.empty() || list.size() < 2) return kNoNode;
-    std::uint32_t favourite = kNoNode, fallback = kNoNode;
-    StreamEdgeType best = StreamEdgeType::full;
-    const auto candidate = [&](std::uint32_t child) {
-      return edge_type(v, child) != StreamEdgeType::full && !mixed_[child] && !apart_[child];
-    };
-    const auto is_first_typed_parent = [&](std::uint32_t child) {
-      for (const std::uint32_t parent : parents_[child]) {
-        if (edge_type(parent, child) != StreamEdgeType::full) return parent == v;
-      }
-      return false;
-    };
-    for (const std::uint32_t child : list) {
-      if (!candidate(child)) continue;
-      if (fallback == kNoNode) fallback = child;
-      const StreamEdgeType type = edge_type(v, child);
-      if (!is_first_typed_parent(child) || type <= best) continue;
-      favourite = child;
-      best = type;
+  // Children behind launch-order edges, or else behind programmatic ones, are close: they are meant to follow v
+  // directly and are served first, on their own count. Only at the first fork that offers them anything, though.
+  [[nodiscard]] StreamEdgeType type_of_close_children(std::uint32_t v) const {
+    StreamEdgeType type = StreamEdgeType::full;
+    if (typed_.empty()) return type;
+    for (const std::uint32_t child : children_[v]) {
+      if (!apart_[child] && !mixed_[child]) type = std::max(type, edge_type(v, child));
     }
-    if (favourite == kNoNode) favourite = fallback;
-    if (favourite == kNoNode) return kNoNode;
-    std::erase_if(list, [&](std::uint32_t child) {
-      return child == favourite || (candidate(child) && is_first_typed_parent(child));
-    });
-    list.insert(list.begin(), favourite);
-    return favourite;
+    return type;
+  }
+  // An earlier node that had this child as its only close one has placed it: it counts for nothing here.
+  [[nodiscard]] bool has_followed(std::uint32_t v, std::uint32_t child, StreamEdgeType type) const {
+    return sole_close_[child] && is_placed(child) && edge_type(v, child) == type;
   }
 
   [[nodiscard]] StreamEdgeType edge_type(std::uint32_t from, std::uint32_t to) const {
-    const auto found = typed_.find(std::uint64_t{from} << 32 | to);
+    const auto found = typed_.find(key(from, to));
     return found == typed_.end() ? StreamEdgeType::full : found->second;
   }
 
@@ -485,16 +598,23 @@ class Predictor {
 
   static constexpr std::int32_t kNoStream = -1;
 
+  struct Run {
+    std::uint32_t first = 0, count = 0;
+  };
+
   const StreamGraph& graph_;
   const StreamModel& model_;
   const std::size_t n_;
-  std::size_t removed_count_ = 0;
+  std::size_t own_count_ = 0, removed_count_ = 0;  // own: not in a body
+  std::vector<Run> body_;                          // of child-graph nodes; empty where there is none
   std::vector<Treatment> treatment_;
   Lists children_, parents_;
-  std::vector<std::uint32_t> order_;
+  std::vector<std::uint32_t> scan_, order_;  // the nodes that are left: by creation, and as they are visited
   std::vector<bool> removed_, funnel_, apart_, mixed_;
   std::unordered_map<std::uint64_t, StreamEdgeType> typed_;  // (from << 32 | to), edges that are not full
-  std::vector<std::uint32_t> list_, kept_, front_, back_;
+  // Only where there are such edges. Close children that a fork has served; and those that were alone then.
+  std::vector<bool> passed_over_, sole_close_;
+  std::vector<std::uint32_t> list_, close_, front_, back_;
   std::uint32_t streams_ = 0;
   std::vector<StreamNode> nodes_;
 };
@@ -549,23 +669,15 @@ void judge(const StreamGraph& graph, std::uint32_t driver_major, const StreamMod
     out.confidence = std::min(out.confidence, share);
     if (share < kGoodAgreement) out.weak_kinds.push_back(kind);
   }
-  // Programmatic and launch-order edges are covered exactly where each node has one of them in and one out at
-  // most, as a chain of kernels has; else three graphs in four.
-  std::vector<std::uint8_t> typed_in(graph.node_count(), 0), typed_out(graph.node_count(), 0);
-  for (const StreamEdge& edge : graph.edges) {
-    if (edge.type == StreamEdgeType::full) continue;
-    if (typed_in[edge.to]++ > 0 || typed_out[edge.from]++ > 0) {
-      out.confidence = std::min(out.confidence, kBranchingTypedEdgesAgreement);
-      out.branching_typed_edges = true;
-      break;
-    }
-  }
+  const auto is_typed = [](const StreamEdge& edge) { return edge.type != StreamEdgeType::full; };
+  if (std::any_of(graph.edges.begin(), graph.edges.end(), is_typed))
+    out.confidence = std::min(out.confidence, model.typed_edges_exact_share);
   if (!out.driver_tested) out.confidence /= 2;
 }
 
 }  // namespace
 
-const StreamModel kModel580{"580", 580, 7, kAgreement580};
+const StreamModel kModel580{"580", 580, 7, kAgreement580, 0.995};
 
 std::string_view stream_node_kind_name(StreamNodeKind kind) {
   switch (kind) {

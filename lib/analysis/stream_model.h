@@ -13,6 +13,8 @@
 
 namespace cglint::analysis {
 
+inline constexpr std::uint32_t kNoNode = 0xffffffffU;
+
 // What the model distinguishes.
 enum class StreamNodeKind : std::uint8_t {
   kernel,
@@ -53,9 +55,14 @@ struct StreamEdge {
 // which stream capture makes the order of enqueueing). Edges come in any order; duplicates count once. Must
 // be acyclic and in range: a graph that is not gives a prediction with `valid` false. The spans are only read
 // during the call.
+//
+// Bodies of child graphs: their nodes come behind the graph's own, and `owner` names the child-graph node (of the
+// graph, or of a body) that each belongs to. A body's nodes are in its own creation order and in one run; edges
+// stay within one body. A child-graph node that owns nothing counts as an empty body.
 struct StreamGraph {
   std::span<const StreamNodeKind> kinds;
   std::span<const StreamEdge> edges;
+  std::span<const std::uint32_t> owner = {};  // kNoNode: the graph's own node; empty: all are
   [[nodiscard]] std::size_t node_count() const { return kinds.size(); }
 };
 
@@ -74,10 +81,9 @@ struct StreamModel {
   std::uint32_t
       many_children;  // from this many branches on, a fork opens no streams and its last child inherits
   std::span<const StreamKindAgreement> agreement;
+  double typed_edges_exact_share;  // 0..1, of measured graphs with programmatic or launch-order edges and other kinds
 };
 extern const StreamModel kModel580;  // driver 580.159, CUDA 13.0, H200
-
-inline constexpr std::uint32_t kNoNode = 0xffffffffU;
 
 // How a node came by its stream.
 enum class StreamOrigin : std::uint8_t {
@@ -128,8 +134,6 @@ struct StreamPrediction {
   bool driver_tested = false;  // the driver given is one that the model was measured on
   // Weakest agreement of the node kinds present, 0..1; halved where the driver is untested.
   double confidence = 0;
-  // Some node has several programmatic or launch-order edges in or out: exact in three graphs of four only.
-  bool branching_typed_edges = false;
   std::vector<StreamNodeKind>
       weak_kinds;  // kinds present whose agreement is below 0.995, or that were never measured
 };

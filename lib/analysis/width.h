@@ -20,7 +20,9 @@ inline constexpr std::uint64_t kWidthMaxSteps = 200'000'000;
 struct Width {
   std::uint32_t count = 0;
   bool exact = true;                  // false: stopped at the work limit; `count` is then an upper bound
-  std::vector<ir::NodeId> antichain;  // one witness of `count` nodes, ascending; empty when not exact
+  // One witness of `count` nodes, ascending; empty when not exact. Nodes in the body of one child graph appear as its
+  // node, once (Analyses::width).
+  std::vector<ir::NodeId> antichain;
   std::uint64_t steps = 0;            // work done
 };
 

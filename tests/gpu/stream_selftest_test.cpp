@@ -45,14 +45,8 @@ TEST(StreamSelftest, HoldsForTheReferenceDriver) {
   for (const KindResult& kind : result.kinds) {
     EXPECT_EQ(kind.as_reference, kind.graphs) << kind.kind;
     EXPECT_EQ(kind.new_mismatches, 0) << kind.kind;
-    // All that the model claims to know exactly: everything but programmatic edges, conditionals and child
-    // graphs.
-    const bool partly = kind.kind.starts_with("cond") || kind.kind.starts_with("programmatic") ||
-                        kind.kind == "launch-order" || kind.kind == "edges-mixed" || kind.kind == "child" ||
-                        kind.kind == "designed";
-    if (!partly) {
-      EXPECT_EQ(kind.agree, kind.graphs) << kind.kind;
-    }
+    EXPECT_EQ(kind.covered, kind.graphs) << kind.kind;
+    EXPECT_EQ(kind.agree, kind.graphs) << kind.kind;
   }
 }
 

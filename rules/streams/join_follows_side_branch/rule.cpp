@@ -61,6 +61,24 @@ std::string plural(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+// The number of a node in the input, as reports have it.
+std::uint64_t number_of(const engine::GraphContext& context, std::uint32_t node) {
+  return entity_of(context, id(node), "").source_id;
+}
+
+// "node 4", "nodes 2-4", "nodes 2, 5-7".
+std::string node_numbers(const engine::GraphContext& context, const std::vector<std::uint32_t>& nodes) {
+  std::string text = nodes.size() == 1 ? "node " : "nodes ";
+  for (std::size_t i = 0; i < nodes.size();) {
+    std::size_t end = i + 1;
+    while (end < nodes.size() && number_of(context, nodes[end]) == number_of(context, nodes[end - 1]) + 1) ++end;
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", number_of(context, nodes[i]));
+    if (end - i > 1) text += fmt::format("-{}", number_of(context, nodes[end - 1]));
+    i = end;
+  }
+  return text;
+}
+
 // "in 60 layers" where layers are known, else "in 60 places".
 std::string where(const engine::GraphContext& context, std::span<const OrderPattern> patterns) {
   std::set<std::int32_t> layers;
@@ -174,7 +192,7 @@ class JoinFollowsSideBranch final : public engine::Rule {
     const analysis::Width& width = context.analyses.width();
     if (predicted.count <= std::max(1U, width.count)) return;
 
-    const analysis::StreamGraphColumns columns = analysis::stream_graph(context.graph);
+    const analysis::StreamGraphColumns columns = analysis::stream_graph(context.recording, context.graph);
     std::vector<std::uint32_t> labels;
     std::vector<std::int32_t> streams;
     for (const NodeId node : context.graph.nodes()) {
@@ -228,7 +246,7 @@ class JoinFollowsSideBranch final : public engine::Rule {
     finding.message = fmt::format(
         "predicted to replay on {} streams where {} can be busy at once: {} joins continue on the branch "
         "whose tail was recorded first, "
-        "the other branch's stream is lost each time; in another order {}",
+        "the other branch's stream is lost each time; another order of recording needs {}",
         result.streams_before, width, where(context, result.patterns),
         plural(result.streams_after, "stream"));
     finding.evidence.emplace_back("streams_in_better_order", std::int64_t{result.streams_after});
@@ -240,11 +258,14 @@ class JoinFollowsSideBranch final : public engine::Rule {
       moves += pattern.moves.size();
       basis += stable_sequence(context, ids(move.nodes)) + ">" + stable_name(context, id(move.before)) + "|";
       texts.push_back(
-          fmt::format("{}: record {} ({}) after {}, before the wait of {}", where(context, {&pattern, 1}),
-                      move.nodes.size() == 1 ? std::string("the kernel")
+          fmt::format("{}: record {} ({}) after {}, before the wait of {}; the first is {}, after node {}, "
+                      "before node {}",
+                      where(context, {&pattern, 1}),
+                      move.nodes.size() == 1 ? std::string("the node")
                                              : fmt::format("the block of {} nodes", move.nodes.size()),
                       label_list(context, ids(move.nodes)), entity_of(context, id(move.after), "").label,
-                      entity_of(context, id(move.before), "").label));
+                      entity_of(context, id(move.before), "").label, node_numbers(context, move.nodes),
+                      number_of(context, move.after), number_of(context, move.before)));
       for (const OrderMove& each : pattern.moves) {
         finding.fix.edits.push_back({engine::Edit::Kind::move_later, each.nodes, each.before, ""});
         if (!lists_more(finding)) continue;

@@ -103,19 +103,27 @@ bool take_number(std::string_view& text, std::uint32_t& value) {
   return true;
 }
 
-bool parse(std::string_view line, MeasuredGraph& graph) {
-  const std::size_t first = line.find(' '), second = line.find(' ', first + 1);
-  if (first == std::string_view::npos || second == std::string_view::npos) return false;
-  const std::string_view kinds = line.substr(0, first);
+std::string_view take_field(std::string_view& text) {
+  const std::size_t end = std::min(text.find(' '), text.size());
+  const std::string_view field = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return field;
+}
+
+// Three fields, whose nodes are appended to the graph's.
+bool parse_nodes(std::string_view& text, MeasuredGraph& graph) {
+  const auto base = static_cast<std::uint32_t>(graph.kinds.size());
+  const std::string_view kinds = take_field(text);
+  std::string_view edges = take_field(text), streams = take_field(text);
+  if (kinds.empty()) return false;
   if (kinds.front() >= '0' && kinds.front() <= '9') {
-    graph.kinds.assign(static_cast<std::size_t>(std::stoul(std::string(kinds))), StreamNodeKind::kernel);
+    graph.kinds.resize(base + static_cast<std::size_t>(std::stoul(std::string(kinds))), StreamNodeKind::kernel);
   } else {
     for (const char letter : kinds) {
       if (!kind_of(letter, graph.kinds.emplace_back())) return false;
     }
   }
-  std::string_view edges = line.substr(first + 1, second - first - 1);
-  std::uint32_t node = 0;
+  std::uint32_t node = base;
   while (!edges.empty()) {
     if (edges.front() == '.') {
       ++node;
@@ -135,7 +143,6 @@ bool parse(std::string_view line, MeasuredGraph& graph) {
     }
     graph.edges.push_back(edge);
   }
-  std::string_view streams = line.substr(second + 1);
   while (!streams.empty()) {
     if (streams.front() == '_') {
       graph.streams.push_back(-1);
@@ -147,6 +154,27 @@ bool parse(std::string_view line, MeasuredGraph& graph) {
     graph.streams.push_back(static_cast<std::int32_t>(stream));
   }
   return graph.streams.size() == graph.kinds.size();
+}
+
+bool parse(std::string_view line, MeasuredGraph& graph) {
+  if (!parse_nodes(line, graph)) return false;
+  std::map<std::string, std::uint32_t, std::less<>> first_of_body{{"", 0U}};
+  while (!line.empty()) {
+    std::string_view path = take_field(line);
+    if (path.empty() || path.front() != '@') return false;
+    path.remove_prefix(1);
+    const std::size_t dot = path.rfind('.');
+    const std::string_view outer = dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
+    const auto found = first_of_body.find(outer);
+    if (found == first_of_body.end()) return false;
+    const auto node = static_cast<std::uint32_t>(
+        std::stoul(std::string(dot == std::string_view::npos ? path : path.substr(dot + 1))));
+    graph.owner.resize(graph.kinds.size(), analysis::kNoNode);
+    first_of_body.emplace(path, static_cast<std::uint32_t>(graph.kinds.size()));
+    if (!parse_nodes(line, graph)) return false;
+    graph.owner.resize(graph.kinds.size(), found->second + node);
+  }
+  return true;
 }
 
 }  // namespace

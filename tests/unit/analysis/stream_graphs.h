@@ -14,8 +14,10 @@ struct MeasuredGraph {
   std::string family;
   std::vector<analysis::StreamNodeKind> kinds;
   std::vector<analysis::StreamEdge> edges;
+  std::vector<std::uint32_t> owner;   // child-graph node that a node is in the body of; empty where there is no body
   std::vector<std::int32_t> streams;  // measured; 0 = launch stream, -1 = no activity record
   std::size_t line = 0;
+  [[nodiscard]] analysis::StreamGraph graph() const { return {kinds, edges, owner}; }
 };
 
 // Aborts the test (ADD_FAILURE and an empty result) on a file that cannot be read.

@@ -1,8 +1,11 @@
 // cglint-selftest-streams: measures designed graphs on this machine's GPU and says whether the stream model
 // holds for its driver. Started by `cglint selftest-streams`.
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,7 +38,10 @@ constexpr std::string_view kUsage =
     "  --show N             list at most N mismatching graphs (5)\n"
     "\n"
     "exit codes: 0 the model holds for this driver, 1 it does not, 2 it could not be tested (no GPU, no "
-    "CUPTI, bad usage)\n";
+    "CUPTI, bad usage)\n\n"
+    "covered: graphs that the model predicts. agree: predicted exactly. known gaps: not predicted exactly, on the driver "
+    "that the\n"
+    "model was made on neither. new misses: predicted exactly there, but not here; the model holds if there are none.\n";
 constexpr size_t kBatch = 64;
 
 struct Arguments {
@@ -45,35 +51,6 @@ struct Arguments {
   bool help = false;
 };
 
-bool parse_arguments(int argc, char** argv, Arguments& out) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    const char* const value = i + 1 < argc ? argv[i + 1] : nullptr;
-    if (argument == "--help" || argument == "-h") {
-      out.help = true;
-      return true;
-    }
-    if (value == nullptr) return false;
-    ++i;
-    if (argument == "--format" && (std::string_view(value) == "json" || std::string_view(value) == "text")) {
-      out.json = std::string_view(value) == "json";
-    } else if (argument == "--output") {
-      out.output = value;
-    } else if (argument == "--show" && value[0] >= '0' && value[0] <= '9') {
-      out.show = std::strtoull(value, nullptr, 10);
-    } else {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::string list(const std::vector<int>& values) {
-  std::string out;
-  for (const int value : values) out += (out.empty() ? "" : ",") + std::to_string(value);
-  return out;
-}
-
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -81,6 +58,47 @@ std::string quoted(const std::string& text) {
     out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   }
   return out + '"';
+}
+
+// Returns an empty string, or what is wrong with the arguments.
+std::string parse_arguments(int argc, char** argv, Arguments& out) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-h") {
+      out.help = true;
+      return "";
+    }
+    const size_t equals = argument.starts_with("--") ? argument.find('=') : std::string_view::npos;
+    const std::string name(argument.substr(0, equals));
+    if (name != "--format" && name != "--output" && name != "--show")
+      return (argument.starts_with("-") ? "unknown option " : "unexpected argument ") + quoted(name);
+    std::string value;
+    if (equals != std::string_view::npos) {
+      value = argument.substr(equals + 1);
+    } else if (++i < argc) {
+      value = argv[i];
+    } else {
+      return name + " needs a value";
+    }
+    if (name == "--format") {
+      if (value != "json" && value != "text") return "--format is text or json, not " + quoted(value);
+      out.json = value == "json";
+    } else if (name == "--output") {
+      if (value.empty()) return "--output needs a file name";
+      out.output = value;
+    } else {
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out.show);
+      if (error != std::errc() || end != value.data() + value.size())
+        return "--show is a number, 0 or more, not " + quoted(value);
+    }
+  }
+  return "";
+}
+
+std::string list(const std::vector<int>& values) {
+  std::string out;
+  for (const int value : values) out += (out.empty() ? "" : ",") + std::to_string(value);
+  return out;
 }
 
 std::string text_report(const SelftestResult& result, const MachineFacts& facts, size_t show) {
@@ -163,20 +181,23 @@ int cannot(const std::string& why) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  if (!parse_arguments(argc, argv, arguments)) {
-    std::fputs(std::string(kUsage).c_str(), stderr);
-    return 2;
-  }
+  std::string wrong = parse_arguments(argc, argv, arguments);
+  if (!wrong.empty()) return cannot(wrong + "; see 'cglint selftest-streams --help'");
   if (arguments.help) {
     std::fputs(std::string(kUsage).c_str(), stdout);
     return 0;
   }
   std::vector<ReferenceGraph> graphs;
-  std::string wrong = cglint::gpu::parse_reference(cglint::gpu::embedded_reference("reference.txt"), graphs);
+  wrong = cglint::gpu::parse_reference(cglint::gpu::embedded_reference("reference.txt"), graphs);
   if (!wrong.empty()) return cannot("built with a damaged list of graphs: " + wrong);
   cglint::gpu::StreamMeasurer measurer;
   wrong = measurer.create();
   if (!wrong.empty()) return cannot(wrong);
+  // Opened before anything is measured: a report that nobody can get is not worth the wait.
+  FILE* const out = arguments.output.empty() || arguments.output == "-"
+                        ? stdout
+                        : std::fopen(arguments.output.c_str(), "w");
+  if (out == nullptr) return cannot("cannot write " + arguments.output + ": " + std::strerror(errno));
   std::vector<Measured> measured;
   for (size_t i = 0; i < graphs.size(); i += kBatch) {
     std::vector<cglint::gpu::GraphSpec> batch;
@@ -193,10 +214,10 @@ int main(int argc, char** argv) {
   const SelftestResult result = cglint::gpu::judge(graphs, measured, driver_major);
   const std::string report = arguments.json ? json_report(result, facts, arguments.show)
                                             : text_report(result, facts, arguments.show);
-  FILE* const out = arguments.output.empty() ? stdout : std::fopen(arguments.output.c_str(), "w");
-  if (out == nullptr) return cannot("cannot write " + arguments.output);
-  std::fwrite(report.data(), 1, report.size(), out);
-  if (out != stdout && std::fclose(out) != 0) return cannot("cannot write " + arguments.output);
+  const bool written = std::fwrite(report.data(), 1, report.size(), out) == report.size();
+  const bool finished = out == stdout ? std::fflush(out) == 0 : std::fclose(out) == 0;
+  if (!written || !finished)
+    return cannot("cannot write " + (out == stdout ? std::string("standard output") : arguments.output));
   if (result.measured * 2 <= result.graphs) return cannot("this driver refused most of the graphs");
   return result.holds() ? 0 : 1;
 }

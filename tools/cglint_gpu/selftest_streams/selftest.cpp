@@ -70,6 +70,41 @@ StreamNodeKind model_kind(const GraphSpec& spec, int index) {
   return StreamNodeKind::other;
 }
 
+struct ModelGraph {
+  std::vector<StreamNodeKind> kinds;
+  std::vector<StreamEdge> edges;
+  std::vector<uint32_t> owner;
+  std::vector<uint32_t> listed;  // the model's node for each node as all_streams() has them; kNoNode: no claim
+};
+
+// Bodies of conditional nodes leave no records, and the model says nothing about them.
+void append_unclaimed(const GraphSpec& spec, ModelGraph& out) {
+  out.listed.insert(out.listed.end(), static_cast<size_t>(total_nodes(spec)), cglint::analysis::kNoNode);
+}
+
+// The nodes of `spec`, which is the body of `owner`, and of the bodies inside it, in the order of body_paths().
+void append(const GraphSpec& spec, uint32_t owner, ModelGraph& out) {
+  const auto base = static_cast<uint32_t>(out.kinds.size());
+  for (int v = 0; v < spec.size(); ++v) {
+    out.listed.push_back(base + static_cast<uint32_t>(v));
+    out.kinds.push_back(model_kind(spec, v));
+    out.owner.push_back(owner);
+  }
+  for (const Edge& edge : spec.edges) {
+    const StreamEdgeType type = edge.type == EdgeType::kDefault        ? StreamEdgeType::full
+                                : edge.type == EdgeType::kProgrammatic ? StreamEdgeType::programmatic
+                                                                       : StreamEdgeType::launch_order;
+    out.edges.push_back({base + static_cast<uint32_t>(edge.from), base + static_cast<uint32_t>(edge.to), type});
+  }
+  for (const auto& [node, bodies] : spec.bodies) {
+    const bool is_child = spec.kinds[static_cast<size_t>(node)] == NodeKind::kChild;
+    for (const GraphSpec& body : bodies) {
+      if (is_child) append(body, base + static_cast<uint32_t>(node), out);
+      else append_unclaimed(body, out);
+    }
+  }
+}
+
 // The streams of a measured graph, bodies behind it.
 std::vector<int> all_streams(const Measured& measured) {
   std::vector<int> out = measured.streams;
@@ -108,25 +143,14 @@ std::string parse_reference(std::string_view text, std::vector<ReferenceGraph>& 
 }
 
 std::vector<int> predict(const GraphSpec& spec, unsigned driver_major) {
-  std::vector<StreamNodeKind> kinds;
-  std::vector<StreamEdge> edges;
-  for (int v = 0; v < spec.size(); ++v) {
-    if (spec.kinds[static_cast<size_t>(v)] == NodeKind::kChild)
-      return {};  // the model sees one graph without bodies
-    kinds.push_back(model_kind(spec, v));
-  }
-  for (const Edge& edge : spec.edges) {
-    const StreamEdgeType type = edge.type == EdgeType::kDefault        ? StreamEdgeType::full
-                                : edge.type == EdgeType::kProgrammatic ? StreamEdgeType::programmatic
-                                                                       : StreamEdgeType::launch_order;
-    edges.push_back({static_cast<uint32_t>(edge.from), static_cast<uint32_t>(edge.to), type});
-  }
+  ModelGraph graph;
+  append(spec, cglint::analysis::kNoNode, graph);
   const cglint::analysis::StreamPrediction prediction =
-      cglint::analysis::predict_streams({kinds, edges}, driver_major);
+      cglint::analysis::predict_streams({graph.kinds, graph.edges, graph.owner}, driver_major);
   if (!prediction.valid) return {};
   std::vector<int> out;
-  for (const cglint::analysis::StreamNode& node : prediction.nodes) out.push_back(node.stream);
-  out.resize(static_cast<size_t>(total_nodes(spec)), -1);  // nodes in conditional bodies: nothing is claimed
+  for (const uint32_t node : graph.listed)
+    out.push_back(node == cglint::analysis::kNoNode ? -1 : prediction.nodes[node].stream);
   return out;
 }
 

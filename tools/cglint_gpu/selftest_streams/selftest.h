@@ -20,8 +20,8 @@ struct ReferenceGraph {
 // Parses "<line of stream_probe> => 0,1,-1,..." lines. Returns an empty string, or what is wrong.
 std::string parse_reference(std::string_view text, std::vector<ReferenceGraph>& graphs);
 
-// The model's streams for all nodes, in the same order; -1: no stream, or none that the model claims. Empty:
-// the model does not cover a kind in the graph.
+// The model's streams for all nodes, in the same order; -1: no stream, or none that the model claims (bodies of
+// conditional nodes). Empty: the model refuses the graph.
 std::vector<int> predict(const GraphSpec& spec, unsigned driver_major);
 
 // Whether two stream lists split into the same groups the nodes that have a stream in `measured`.

@@ -252,8 +252,16 @@ std::vector<NodeKind> letters(std::string_view kind) {
   if (kind == "memcpy+memset") return {kMemcpyDtoD, kMemset};
   if (kind == "memset+empty") return {kMemset, kEmpty};
   if (kind == "event+empty") return {kEventRecord, kEventWait, kEmpty};
-  if (kind == "all") return {kMemcpyDtoD, kMemcpyHtoD, kMemset, kEmpty, kHost, kEventRecord, kEventWait};
+  if (kind == "all" || kind == "all-typed")
+    return {kMemcpyDtoD, kMemcpyHtoD, kMemset, kEmpty, kHost, kEventRecord, kEventWait};
+  if (kind == "all-child") return {kChild, kMemcpyDtoD, kMemset, kEmpty, kHost, kEventRecord};
+  if (kind == "all-conditional") return {kIf, kMemcpyDtoD, kMemset, kEmpty, kHost, kWhile};
   return {};
+}
+
+bool joins_kernels(const GraphSpec& spec, const Edge& edge) {
+  return spec.kinds[static_cast<size_t>(edge.from)] == NodeKind::kKernel &&
+         spec.kinds[static_cast<size_t>(edge.to)] == NodeKind::kKernel;
 }
 
 // Turns edges between kernels into edges of `type`.
@@ -261,15 +269,17 @@ void retype(Random& random, GraphSpec& spec, EdgeType type) {
   const int percent = random.chance(30) ? 100 : random.between(10, 70);
   bool any = false;
   for (Edge& edge : spec.edges) {
-    if (!random.chance(percent)) continue;
+    if (!random.chance(percent) || !joins_kernels(spec, edge)) continue;
     edge.type = type;
     any = true;
   }
-  if (!any && !spec.edges.empty())
-    spec.edges[static_cast<size_t>(random.below(static_cast<int>(spec.edges.size())))].type = type;
+  if (any || spec.edges.empty()) return;
+  Edge& edge = spec.edges[static_cast<size_t>(random.below(static_cast<int>(spec.edges.size())))];
+  if (joins_kernels(spec, edge)) edge.type = type;
 }
 
-void fill_bodies(Random& random, GraphSpec& spec, int depth) {
+// `inner_kinds`: what bodies hold besides kernels and nodes with bodies of their own.
+void fill_bodies(Random& random, GraphSpec& spec, int depth, const std::vector<NodeKind>& inner_kinds) {
   for (int v = 0; v < spec.size(); ++v) {
     const NodeKind kind = spec.kinds[static_cast<size_t>(v)];
     if (!has_bodies(kind)) continue;
@@ -284,16 +294,18 @@ void fill_bodies(Random& random, GraphSpec& spec, int depth) {
       for (const auto& [from, to] : topology.edges) body.edges.push_back({from, to, EdgeType::kDefault});
       for (NodeKind& inner : body.kinds) {
         if (random.chance(12))
-          inner = random.chance(50) ? NodeKind::kMemset : NodeKind::kMemcpyDtoD;
+          inner = inner_kinds[static_cast<size_t>(random.below(100)) * inner_kinds.size() / 100];
         else if (depth < 1 && random.chance(6))
           inner = kind == NodeKind::kChild ? NodeKind::kChild : kind;
       }
       body.kinds.back() = NodeKind::kKernel;  // ends a while loop
-      fill_bodies(random, body, depth + 1);
+      fill_bodies(random, body, depth + 1, inner_kinds);
       spec.bodies[v].push_back(std::move(body));
     }
   }
 }
+
+const std::vector<NodeKind> kBodyKinds{NodeKind::kMemset, NodeKind::kMemcpyDtoD};
 
 // Places allocations and frees: an allocation, and a free among the nodes it reaches.
 void place_allocations(Random& random, GraphSpec& spec) {
@@ -389,7 +401,10 @@ const std::vector<std::string>& study_kinds() {
                                               "memcpy+memset",
                                               "memcpy+empty",
                                               "event+empty",
-                                              "all"};
+                                              "all",
+                                              "all-typed",
+                                              "all-child",
+                                              "all-conditional"};
   return kinds;
 }
 
@@ -420,12 +435,16 @@ GraphSpec random_graph(std::string_view kind, uint64_t seed, uint64_t index, int
       ++placed;
     }
     if (placed == 0) spec.kinds[static_cast<size_t>(random.below(topology.n))] = mixed_in[0];
-    fill_bodies(random, spec, 0);
+    if (kind == "all-child") {
+      fill_bodies(random, spec, 0, {NodeKind::kMemcpyDtoD, NodeKind::kMemset, NodeKind::kEmpty, NodeKind::kHost});
+    } else {
+      fill_bodies(random, spec, 0, kBodyKinds);
+    }
   }
   if (allocations) place_allocations(random, spec);
   if (kind == "programmatic" || kind == "programmatic-noattr") retype(random, spec, EdgeType::kProgrammatic);
   if (kind == "launch-order") retype(random, spec, EdgeType::kLaunchOrder);
-  if (kind == "edges-mixed") {
+  if (kind == "edges-mixed" || kind == "all-typed") {
     retype(random, spec, EdgeType::kProgrammatic);
     retype(random, spec, EdgeType::kLaunchOrder);
   }
@@ -459,7 +478,7 @@ std::vector<GraphSpec> small_graphs(std::string_view kind) {
             GraphSpec spec = base;
             spec.kinds[static_cast<size_t>(a)] = mixed_in[0];
             spec.kinds[static_cast<size_t>(b)] = mixed_in.back();
-            if (has_bodies(mixed_in[0]) && random.chance(50)) fill_bodies(random, spec, 1);
+            if (has_bodies(mixed_in[0]) && random.chance(50)) fill_bodies(random, spec, 1, kBodyKinds);
             if (normalise(spec).empty()) out.push_back(std::move(spec));
           }
         }

@@ -25,7 +25,7 @@ def numbers_of(text):
 
 def unpack(family, line):
     """A packed graph (tests/data/streams/README.md): its input line and its recorded streams."""
-    kinds, parents, streams = line.split(" ")
+    kinds, parents, streams = line.split(" ")[:3]  # bodies of child graphs may follow
     kinds = "K" * int(kinds) if kinds.isdigit() else "".join(PACKED_KIND.get(letter, letter) for letter in kinds)
     edges, after = [], ""
     for node, text in enumerate(parents.split(".")):
