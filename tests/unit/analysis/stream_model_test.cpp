@@ -17,7 +17,7 @@ namespace {
 using test_support::MeasuredGraph;
 
 constexpr std::array kExactFiles{"first", "patterns", "kinds", "copies", "bodies"};
-constexpr std::array kFiles{"first", "patterns", "kinds", "copies", "edges", "bodies", "conditional", "typed"};
+constexpr std::array kFiles{"first", "patterns", "kinds", "copies", "edges", "bodies", "conditional", "typed", "heldout"};
 
 std::vector<MeasuredGraph> read(const std::string& name) {
   return test_support::read_stream_graphs(std::string(CGLINT_TEST_DATA) + "/streams/" + name + ".graphs.gz");
@@ -73,7 +73,7 @@ TEST(MeasuredStreamsWithEdgeTypes, HoldOnOtherSeeds) {
   for (const auto& [family, entry] : score(read("typed"))) {
     const double share = static_cast<double>(entry.partition) / entry.graphs;
     const bool has_other_kinds = family.ends_with("all-typed");
-    EXPECT_GE(share, has_other_kinds ? kModel580.typed_edges_exact_share : 0.999) << family;
+    EXPECT_GE(share, has_other_kinds ? kModel580.typed_edges_exact_share : 0.998) << family;
     if (family.starts_with("heldout/")) heldout += entry.graphs;
   }
   EXPECT_GE(heldout, 4000);
@@ -86,6 +86,16 @@ TEST(MeasuredConditionals, ReachTheirBar) {
     if (family.starts_with("heldout/")) heldout += entry.graphs;
   }
   EXPECT_GE(heldout, 3500);
+}
+
+// Measured when the model was done: 1,000 graphs of every kind that is not exact on all others, and of child graphs.
+TEST(MeasuredLater, ModelHoldsOnGraphsMeasuredAfterIt) {
+  const std::map<std::string, Score> scores = score(read("heldout"));
+  EXPECT_EQ(scores.size(), 10U);
+  for (const auto& [family, entry] : scores) {
+    EXPECT_EQ(entry.graphs, 1000) << family;
+    EXPECT_GE(entry.partition, family.ends_with("child") ? 1000 : 995) << family;
+  }
 }
 
 TEST(StreamModel, AgreementTableSaysWhatTheFilesHold) {
