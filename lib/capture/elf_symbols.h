@@ -21,6 +21,8 @@ class ElfSymbols {
   // Empty: none. Valid as long as this object.
   [[nodiscard]] std::string_view find(std::uint64_t address, std::uint64_t& offset) const;
   [[nodiscard]] std::size_t size() const { return functions_.size(); }
+  // The module's bytes; empty where it could not be read.
+  [[nodiscard]] std::span<const unsigned char> file() const { return file_; }
 
  private:
   struct Function {

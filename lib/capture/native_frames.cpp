@@ -13,7 +13,9 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "capture/elf_lines.h"
 #include "capture/elf_symbols.h"
 
 namespace cglint::capture {
@@ -52,19 +54,77 @@ std::string program_path() {
   return length <= 0 ? "" : std::string(path.data(), static_cast<std::size_t>(length));
 }
 
-// From the module's own symbol table, which is read once and kept.
-std::string own_symbol(const std::string& module, std::uint64_t address, std::uint64_t& offset) {
-  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+// The modules whose tables were needed, read once and kept. Under the mutex.
+pthread_mutex_t modules_mutex = PTHREAD_MUTEX_INITIALIZER;
+const ElfSymbols& module_at(const std::string& path) {
   static auto* const modules = new std::map<std::string, ElfSymbols>;
-  pthread_mutex_lock(&mutex);
-  std::string name;
-  try {
-    name = modules->try_emplace(module, module).first->second.find(address, offset);
-  } catch (...) {  // no memory: no name
-    name.clear();
+  return modules->try_emplace(path, path).first->second;
+}
+
+struct Place {
+  std::string module;
+  std::uint64_t address = 0;  // in the module's file
+};
+
+// Module and function; returns where in the module it is.
+Place name_frame(NativeFrame& frame) {
+  Place place;
+  Dl_info info{};
+  link_map* map = nullptr;
+  if (dladdr1(reinterpret_cast<void*>(frame.address), &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 ||
+      info.dli_fname == nullptr || map == nullptr) {
+    frame.text.function = hexadecimal(frame.address);
+    return place;
   }
-  pthread_mutex_unlock(&mutex);
-  return name;
+  // The program itself has no name in the loader's list, and perhaps a relative one in its arguments.
+  place.module = map->l_name != nullptr && map->l_name[0] != '\0' ? map->l_name : program_path();
+  if (place.module.empty()) place.module = info.dli_fname;
+  place.address = frame.address - map->l_addr;
+  frame.text.file = place.module;
+  frame.is_cuda = is_cuda_module(place.module);
+  std::uint64_t offset = 0;
+  std::string name;
+  if (info.dli_sname != nullptr) {
+    name = info.dli_sname;
+    offset = frame.address - reinterpret_cast<std::uintptr_t>(info.dli_saddr);
+  } else if (!frame.is_cuda) {
+    name = module_at(place.module).find(place.address, offset);
+  }
+  if (name.empty()) {
+    frame.text.function = "+" + hexadecimal(place.address);
+    return place;
+  }
+  frame.is_launch_stub = name.find("__device_stub__") != std::string::npos;
+  frame.is_cuda = frame.is_cuda || frame.is_launch_stub || name.starts_with("__cudart") ||
+                  name.starts_with("cudaLaunchKernel") || name.starts_with("libcudart_static_");
+  int status = 0;
+  char* const demangled = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  frame.text.function = status == 0 && demangled != nullptr ? demangled : name;
+  std::free(demangled);
+  constexpr std::size_t kMaxBytes = 400;
+  if (frame.text.function.size() > kMaxBytes) frame.text.function.resize(kMaxBytes);
+  frame.text.function += "+" + hexadecimal(offset);
+  return place;
+}
+
+void name_lines(std::span<NativeFrame> frames, std::span<const Place> places) {
+  std::map<std::string, std::vector<std::size_t>> by_module;
+  for (std::size_t i = 0; i < frames.size(); ++i)
+    if (!frames[i].is_cuda && !places[i].module.empty()) by_module[places[i].module].push_back(i);
+  for (const auto& [module, indices] : by_module) {
+    std::vector<SourceLine> lines;
+    for (const std::size_t i : indices) lines.push_back({places[i].address});
+    find_lines(module_at(module).file(), lines);
+    for (std::size_t n = 0; n < lines.size(); ++n) {
+      if (lines[n].file.empty() || lines[n].line == 0) continue;
+      FrameText& text = frames[indices[n]].text;
+      text.file = std::move(lines[n].file);
+      text.line = lines[n].line;
+      text.function.resize(text.function.rfind('+'));
+      // Launch stubs that were put into their wrappers.
+      if (text.file.ends_with(".cudafe1.stub.c")) frames[indices[n]].is_cuda = true;
+    }
+  }
 }
 
 }  // namespace
@@ -75,46 +135,21 @@ std::size_t native_addresses(std::span<std::uintptr_t> addresses, int skip) {
   return walk.count;
 }
 
-FrameText describe_address(std::uintptr_t address) {
-  FrameText frame;
-  frame.is_native = true;
-  Dl_info info{};
-  link_map* map = nullptr;
-  if (dladdr1(reinterpret_cast<void*>(address), &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 ||
-      info.dli_fname == nullptr || map == nullptr) {
-    frame.function = hexadecimal(address);
-    return frame;
+void describe_frames(std::span<NativeFrame> frames) {
+  pthread_mutex_lock(&modules_mutex);
+  try {
+    std::vector<Place> places;
+    for (NativeFrame& frame : frames) {
+      frame.text = {};
+      frame.text.is_native = true;
+      places.push_back(name_frame(frame));
+    }
+    name_lines(frames, places);
+  } catch (...) {
+    pthread_mutex_unlock(&modules_mutex);
+    throw;
   }
-  // The program itself has no name in the loader's list, and perhaps a relative one in its arguments.
-  frame.file = map->l_name != nullptr && map->l_name[0] != '\0' ? map->l_name : program_path();
-  if (frame.file.empty()) frame.file = info.dli_fname;
-  const std::uint64_t in_module = address - map->l_addr;
-  std::uint64_t offset = 0;
-  std::string name;
-  if (info.dli_sname != nullptr) {
-    name = info.dli_sname;
-    offset = address - reinterpret_cast<std::uintptr_t>(info.dli_saddr);
-  } else {
-    name = own_symbol(frame.file, in_module, offset);
-  }
-  if (name.empty()) {
-    frame.function = "+" + hexadecimal(in_module);
-    return frame;
-  }
-  int status = 0;
-  char* const demangled = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
-  frame.function = status == 0 && demangled != nullptr ? demangled : name;
-  std::free(demangled);
-  constexpr std::size_t kMaxBytes = 400;
-  if (frame.function.size() > kMaxBytes) frame.function.resize(kMaxBytes);
-  frame.function += "+" + hexadecimal(offset);
-  return frame;
-}
-
-bool is_cuda_frame(const FrameText& frame) {
-  // The runtime is often linked into the program.
-  return is_cuda_module(frame.file) || frame.function.starts_with("__cudart") ||
-         frame.function.starts_with("cudaLaunchKernel") || frame.function.starts_with("libcudart_static_");
+  pthread_mutex_unlock(&modules_mutex);
 }
 
 bool is_cuda_module(std::string_view path) {

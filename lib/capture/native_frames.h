@@ -1,25 +1,35 @@
-// Native source frames of the calling thread: module, nearest symbol and offset. Lines are not looked up.
+// Native source frames of the calling thread: module, function and offset; the line where the module has a line
+// table that is quickly read (elf_lines.h).
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "capture/stack_table.h"
 
 namespace cglint::capture {
 
 inline constexpr int kMaxNativeFrames = 32;
+inline constexpr int kMaxNativeFramesBesidePython = 20;
 
 // Return addresses, innermost first; returns how many there are. Stops where a module has no unwind
 // information. The first `skip` frames are left out.
 std::size_t native_addresses(std::span<std::uintptr_t> addresses, int skip);
 
-// `function` is the demangled symbol and the offset in it, or the offset in the module (for addr2line) where
-// neither of the module's symbol tables has one; `file` is the module. Takes the loader's lock.
-FrameText describe_address(std::uintptr_t address);
+struct NativeFrame {
+  std::uintptr_t address = 0;
+  // out. Without a line `file` is the module, and `function` the demangled symbol with the offset in it, or the
+  // offset in the module (for addr2line) where neither of its symbol tables has one.
+  FrameText text;
+  // Not the user's code: the driver, the CUDA runtime (often linked into the program), CUPTI, this recorder.
+  bool is_cuda = false;
+  // What the compiler puts between a kernel launch and the runtime; the next frame is its wrapper.
+  bool is_launch_stub = false;
+};
+// Takes the loader's lock.
+void describe_frames(std::span<NativeFrame> frames);
 
-// The CUDA driver, its runtime library, CUPTI: what lies between the caller's code and us.
 bool is_cuda_module(std::string_view path);
-bool is_cuda_frame(const FrameText& frame);
 
 }  // namespace cglint::capture

@@ -118,27 +118,32 @@ std::uint32_t Recorder::take_stack() {
       for (capture::FrameText& frame : frames) frame.file = base_name(frame.file);
   }
   std::array<std::uintptr_t, capture::kMaxNativeFrames> addresses;
+  const std::size_t most = frames.empty() ? addresses.size() : capture::kMaxNativeFramesBesidePython;
   std::size_t count = 0;
-  if (settings_.native_stacks) count = capture::native_addresses(addresses, 1);
+  if (settings_.native_stacks) count = capture::native_addresses(std::span(addresses).first(most), 1);
   const std::span native = std::span(addresses).first(count);
   // Symbols are looked up without our locks: the loader's lock may be held by a thread that waits for us.
-  std::vector<std::pair<std::uintptr_t, capture::FrameText>> fresh;
+  std::vector<capture::NativeFrame> fresh;
   {
     const std::lock_guard lock(state_);
     for (const std::uintptr_t address : native)
-      if (!native_frames_.contains(address)) fresh.emplace_back(address, capture::FrameText());
+      if (!native_frames_.contains(address)) fresh.push_back({address, {}, false, false});
   }
-  for (auto& [address, frame] : fresh) frame = capture::describe_address(address);
+  if (!fresh.empty()) capture::describe_frames(fresh);
   const std::lock_guard lock(state_);
-  for (auto& [address, frame] : fresh) {
-    const bool is_ours = capture::is_cuda_frame(frame);
-    if (settings_.redact) frame.file = base_name(frame.file);
-    native_frames_.emplace(address, is_ours ? kNone : stacks_.add_frame(frame));
+  for (capture::NativeFrame& frame : fresh) {
+    if (settings_.redact) frame.text.file = base_name(frame.text.file);
+    native_frames_.emplace(frame.address, KnownFrame{frame.is_cuda ? kNone : stacks_.add_frame(frame.text),
+                                                     frame.is_launch_stub});
   }
   std::vector<std::uint32_t> indices;
   for (const capture::FrameText& frame : frames) indices.push_back(stacks_.add_frame(frame));
-  for (const std::uintptr_t address : native)
-    if (const std::uint32_t index = native_frames_.at(address); index != kNone) indices.push_back(index);
+  bool is_wrapper = false;
+  for (const std::uintptr_t address : native) {
+    const KnownFrame& known = native_frames_.at(address);
+    if (known.index != kNone && !is_wrapper) indices.push_back(known.index);
+    is_wrapper = known.is_launch_stub;
+  }
   return stacks_.intern_indices(std::move(indices));
 }
 

@@ -173,7 +173,11 @@ class Recorder {
   capture::StackTable stacks_;
   capture::ReplayBook replays_;
   capture::RangeTable ranges_;
-  std::unordered_map<std::uintptr_t, std::uint32_t> native_frames_;  // frame index; kNone: left out
+  struct KnownFrame {
+    std::uint32_t index;  // of the stack table; kNone: left out
+    bool is_launch_stub;
+  };
+  std::unordered_map<std::uintptr_t, KnownFrame> native_frames_;
   std::unordered_map<Handle, Exec> execs_;
   std::deque<Handle> open_execs_;  // whose graph may still get an exec line, oldest first
   std::string pending_;            // lines to write with the next ones

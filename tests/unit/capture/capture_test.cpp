@@ -12,6 +12,7 @@
 #include "capture/allocation_timeline.h"
 #include "capture/capture_book.h"
 #include "capture/eager_book.h"
+#include "capture/elf_lines.h"
 #include "capture/elf_symbols.h"
 #include "capture/graph_record.h"
 #include "capture/native_frames.h"
@@ -72,31 +73,42 @@ TEST(RangeTable, StoresEachStackOnce) {
   EXPECT_EQ(table.ranges(first)[1], "moe");
 }
 
+FrameText describe(std::uintptr_t address) {
+  std::array<NativeFrame, 1> frame;
+  frame[0].address = address;
+  describe_frames(frame);
+  return frame[0].text;
+}
+
 TEST(NativeFrames, NameTheirModuleAndSymbol) {
-  std::array<std::uintptr_t, 8> addresses;
-  const std::size_t count = native_addresses(addresses, 1);
-  ASSERT_GT(count, 1U);
-  const FrameText own = describe_address(addresses[0]);
-  EXPECT_TRUE(own.is_native);
-  EXPECT_NE(own.file.find("capture_tests"), std::string::npos) << own.file;
-  EXPECT_NE(own.function.find("+0x"), std::string::npos) << own.function;
-  EXPECT_EQ(own.line, 0U);
-  EXPECT_EQ(describe_address(reinterpret_cast<std::uintptr_t>(&std::malloc)).function.find("malloc"), 0U);
+  const FrameText frame = describe(reinterpret_cast<std::uintptr_t>(&std::malloc));
+  EXPECT_TRUE(frame.is_native);
+  EXPECT_EQ(frame.function.find("malloc"), 0U) << frame.function;
+  EXPECT_NE(frame.file.find(".so"), std::string::npos) << frame.file;
+  EXPECT_EQ(describe(16).function, "0x10") << "in no module";
   EXPECT_TRUE(is_cuda_module("/usr/lib/libcuda.so.580.1"));
   EXPECT_FALSE(is_cuda_module("/opt/libtorch_cuda.so"));
 }
 
 // Not exported: only the program's own symbol table has it.
+constexpr std::uint32_t hidden_line = __LINE__ + 3;
 [[gnu::noinline]] std::uintptr_t hidden_function() {
   std::array<std::uintptr_t, 1> address{};
-  EXPECT_EQ(native_addresses(address, 1), 1U);
+  const std::size_t count = native_addresses(address, 1);
+  EXPECT_EQ(count, 1U);
   return address[0];
 }
 
-TEST(ElfSymbols, NameFunctionsThatAreNotExported) {
-  const FrameText frame = describe_address(hidden_function());
-  EXPECT_NE(frame.function.find("hidden_function()+0x"), std::string::npos) << frame.function;
-  EXPECT_TRUE(std::filesystem::path(frame.file).is_absolute());
+TEST(NativeFrames, NameFunctionsThatAreNotExported) {
+  const FrameText frame = describe(hidden_function());
+  EXPECT_NE(frame.function.find("hidden_function()"), std::string::npos) << frame.function;
+  EXPECT_TRUE(std::filesystem::path(frame.file).is_absolute()) << frame.file;
+  if (frame.line == 0) {
+    EXPECT_NE(frame.function.find("+0x"), std::string::npos) << "without lines, the module and the offset";
+  } else {
+    EXPECT_NE(frame.file.find("capture_test.cpp"), std::string::npos) << frame.file;
+    EXPECT_EQ(frame.line, hidden_line);
+  }
 }
 
 TEST(ElfSymbols, TakesAnyFile) {
@@ -125,6 +137,8 @@ TEST(ElfSymbols, TakesAnyFile) {
     }
     const ElfSymbols symbols(folder + "/module");
     for (int n = 0; n < 20; ++n) (void)symbols.find(random(), offset);
+    std::array<SourceLine, 2> lines = {SourceLine{0x1000}, SourceLine{0x40000}};
+    find_lines(symbols.file(), lines);
     EXPECT_LE(symbols.size(), 2 * whole);
   }
   std::filesystem::remove_all(folder);

@@ -76,7 +76,7 @@ def one_case(name, code, variant, command):
         of_code = [f for f in report["findings"] if f["code"] == code]
         if of_code:
             row["message"] = of_code[0]["message"][:160]
-            row["source"] = bool(of_code[0].get("sources"))
+            row["source"] = [f"{source.get('file', '').rsplit('/', 1)[-1]}:{source.get('line', 0)}" for source in of_code[0].get("sources", [])][:2]
     except (json.JSONDecodeError, KeyError):
         row["codes"], row["error"] = [], "lint: " + (lint.stderr.strip() or lint.stdout.strip())[:200]
     for path in files:
@@ -172,7 +172,13 @@ def part_options():
     unseen = [entry["what"] for entry in records if entry["type"] == "loss" and "--detach-after" in entry["what"]]
     captured = sum(entry["type"] == "graph" and entry["info"]["role"] == "captured" for entry in records)
     good = good and whole and len(unseen) == 1 and captured == 6  # the seventh is captured after the recorder left
-    return {"good": good, "updates": updates, "leaks": leaks, "detached": unseen, "captured_before": captured}
+
+    # Leaving while three threads make driver calls.
+    folder = os.path.join(OUT, "detached_threads")
+    done = record(folder, [load, "threads", "3000"], "--detach-after", "1s")
+    threads_whole = [lines_of(path)[1] for path in files_of(folder)]
+    good = good and done.returncode == 0 and threads_whole == [True]
+    return {"good": good, "updates": updates, "leaks": leaks, "detached": unseen, "captured_before": captured, "detached_with_threads": threads_whole}
 
 
 def part_workers():

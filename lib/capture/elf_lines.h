@@ -1,0 +1,22 @@
+// Source lines of addresses, from a module's line tables (.debug_line, DWARF 2 to 5, not compressed). Nothing is
+// kept: a call reads the tables once for all its addresses, which is quick for tables of some MiB only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace cglint::capture {
+
+struct SourceLine {
+  std::uint64_t address = 0;  // in the file, before the module was placed
+  std::string file{};         // out; empty: unknown
+  std::uint32_t line = 0;
+};
+
+inline constexpr std::size_t kMaxLineTableBytes = std::size_t{4} << 20;  // of larger modules lines stay unknown
+
+// `elf`: the bytes of the module. Bytes that are not what they should be end the search.
+void find_lines(std::span<const unsigned char> elf, std::span<SourceLine> lines);
+
+}  // namespace cglint::capture
