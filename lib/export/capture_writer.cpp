@@ -313,7 +313,7 @@ class CaptureWriter::Impl {
   Result<void> write_accesses(const Graph& graph, std::uint32_t number);
   Result<void> write_graph_end(std::uint32_t number);
   // The merged graph `graph` as instance records of graph `of`.
-  Result<void> write_merged(const Recording& recording, const Graph& graph, const Written& of);
+  Result<void> write_merged(const Recording& recording, GraphId id, const Written& of);
 
   // --- parts of records ---
   void write_info(JsonWriter& json, const Recording& recording, const ir::GraphInfo& info, bool is_instance,
@@ -372,6 +372,7 @@ class CaptureWriter::Impl {
   std::vector<std::uint64_t> allocation_digests_;  // of what was written, by id
   std::unordered_map<GraphId, std::uint32_t>
       numbers_;  // of graphs that were written, in full or as instances
+  std::unordered_map<GraphId, std::vector<std::uint32_t>> instance_numbers_;  // of the graph and its instances
   std::unordered_map<GraphId, Written> written_;
   std::unordered_multimap<std::uint64_t, GraphId> by_hash_;  // ContentHash::low of the graphs in written_
   ContentHasher hasher_;
@@ -1176,13 +1177,14 @@ const CaptureWriter::Impl::Written* CaptureWriter::Impl::find_equal(const Record
   return nullptr;
 }
 
-Result<void> CaptureWriter::Impl::write_merged(const Recording& recording, const Graph& graph,
-                                               const Written& of) {
+Result<void> CaptureWriter::Impl::write_merged(const Recording& recording, GraphId id, const Written& of) {
+  const Graph& graph = *find(recording, id);
   std::vector<std::uint32_t> numbers(1);
   CGLINT_TRY(write_instance(recording, graph.info, graph.info.process, of.number, own_instances(graph),
                             of.hash.low, numbers[0]));
   CGLINT_TRY(write_timing(graph.info.untraced, numbers[0]));
   CGLINT_TRY(write_instances(recording, graph, of.number, of.hash.low, numbers));
+  instance_numbers_.emplace(id, numbers);
   return write_replays(graph, numbers);
 }
 
@@ -1235,7 +1237,7 @@ Result<void> CaptureWriter::Impl::write_graph(const Recording& recording, GraphI
     if (const Written* const equal = find_equal(recording, *top, id, hash)) {
       numbers_.emplace(id, equal->number);
       absorb_bodies(recording, *top);
-      return write_merged(recording, *top, *equal);
+      return write_merged(recording, id, *equal);
     }
     Written written;
     written.hash = hash;
@@ -1291,9 +1293,10 @@ Result<void> CaptureWriter::Impl::write_graph(const Recording& recording, GraphI
     CGLINT_TRY(write_instances(recording, graph, numbers[0], hash, numbers));
     CGLINT_TRY(write_replays(graph, numbers));
     CGLINT_TRY(write_accesses(graph, numbers[0]));
+    instance_numbers_.emplace(next, numbers);
     if (const auto members = planned_members_.find(next); members != planned_members_.end()) {
       for (const GraphId member : members->second)
-        CGLINT_TRY(write_merged(recording, *find(recording, member), written->second));
+        CGLINT_TRY(write_merged(recording, member, written->second));
     }
   }
   // A graph is closed before the bodies that it runs, so that a reader that drops graphs still has them at
@@ -1369,6 +1372,16 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
     CGLINT_TRY(write_instance(recording, late.info, late.info.process, number->second, late.info.instances, 0,
                               ignored));
     CGLINT_TRY(write_timing(late.info.untraced, ignored));
+  }
+  for (const ir::ExecutableUse& use : recording.executable_uses) {
+    const auto numbers = instance_numbers_.find(use.graph);
+    if (numbers == instance_numbers_.end() || use.instance >= numbers->second.size()) continue;
+    JsonWriter json = start("exec");
+    json.field("graph", numbers->second[use.instance]);
+    optional_field(json, "last_launch_sequence", use.last_launch_sequence, 0);
+    optional_field(json, "destroyed_sequence", use.destroyed_sequence, 0);
+    optional_field(json, "failed_updates", use.failed_updates, 0);
+    CGLINT_TRY(flush(json));
   }
   for (const ir::Loss& loss : recording.losses) {
     JsonWriter json = start("loss");

@@ -112,6 +112,15 @@ struct LateInstance {
   GraphInfo info;
 };
 
+// How a graph's executable was used. Kept beside the graphs, since it becomes known after they were dropped.
+struct ExecutableUse {
+  GraphId graph;
+  std::uint32_t instance = 0;         // as Replay::instance
+  std::uint64_t last_launch_sequence = 0;  // the graphs' counter; 0: no launch seen, or launches are not recorded
+  std::uint64_t destroyed_sequence = 0;    // 0: not destroyed while recording, or not recorded
+  std::uint32_t failed_updates = 0;   // of the executable, refused by the driver
+};
+
 // Something the reader had to leave out. Shown in every report; `facts` were spoiled by it.
 struct Loss {
   enum class Severity : std::uint8_t { info, data_loss, error } severity = Severity::info;
@@ -135,6 +144,7 @@ class Recording {
   std::vector<Loss> losses;
   base::IdVector<GraphId, std::unique_ptr<Graph>> graphs;  // null once dropped
   std::vector<LateInstance> late_instances;
+  std::vector<ExecutableUse> executable_uses;  // at most one for each graph and instance
   bool has_timeline = false;          // the input is (or contains) a GPU trace
   std::string fingerprint_salt;       // reserved for reports; empty
 

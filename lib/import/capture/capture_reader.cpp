@@ -576,6 +576,7 @@ class Reader {
   std::unordered_map<std::uint32_t, ir::ProcessId> processes_;
   std::unordered_map<std::uint32_t, IdMap> allocations_;  // by process number, kNone included
   std::unordered_map<std::uint32_t, Slot> slots_;
+  std::unordered_map<std::uint32_t, std::size_t> use_of_;  // graph number -> index into executable_uses
   std::unordered_map<std::uint32_t, std::vector<PendingParent>> pending_parents_;  // by parent's number
   std::size_t segment_first_graph_ = 0;
   FactSet segment_lost_;
@@ -873,6 +874,7 @@ void Reader::close_segment() {
   processes_.clear();
   allocations_.clear();
   slots_.clear();
+  use_of_.clear();
   pending_parents_.clear();
   segment_first_graph_ = states_.size();
   segment_lost_ = {};
@@ -2568,6 +2570,8 @@ bool Reader::read_timing(od::object& object) {
 bool Reader::read_exec(od::object& object) {
   std::uint32_t number = kNone;
   ir::GraphInfo facts;
+  ir::ExecutableUse use;
+  bool used = false;
   if (!for_each_field(object, "the record", [&](const char* key, value& v) {
         if (is(key, "type")) return true;
         if (is(key, "graph")) return get_index(v, "graph", number) && (record_graph_ = number, true);
@@ -2575,10 +2579,29 @@ bool Reader::read_exec(od::object& object) {
         if (is(key, "instantiate_ns")) return get_i64(v, "instantiate_ns", facts.instantiate_ns);
         if (is(key, "upload_ns")) return get_i64(v, "upload_ns", facts.upload_ns);
         if (is(key, "memory_bytes")) return get_u64(v, "memory_bytes", facts.memory_bytes);
+        if (is(key, "last_launch_sequence"))
+          return used = true, get_u64(v, "last_launch_sequence", use.last_launch_sequence);
+        if (is(key, "destroyed_sequence"))
+          return used = true, get_u64(v, "destroyed_sequence", use.destroyed_sequence);
+        if (is(key, "failed_updates")) return used = true, get_uint(v, "failed_updates", use.failed_updates);
         return unknown_property(key);
       }))
     return false;
   if (number == kNone) return wrong("the record has no graph");
+  if (used) {
+    const Slot* const found = find_slot(number);
+    if (found == nullptr) return false;
+    use.graph = found->graph;
+    use.instance = found->instance;
+    const auto [row, inserted] = use_of_.try_emplace(number, recording_.executable_uses.size());
+    if (inserted) recording_.executable_uses.push_back({use.graph, use.instance});
+    ir::ExecutableUse& known = recording_.executable_uses[row->second];
+    if (use.last_launch_sequence != 0) known.last_launch_sequence = use.last_launch_sequence;
+    if (use.destroyed_sequence != 0) known.destroyed_sequence = use.destroyed_sequence;
+    if (use.failed_updates != 0) known.failed_updates = use.failed_updates;
+    if (facts.exec_updates == 0 && facts.instantiate_ns == 0 && facts.upload_ns == 0 && facts.memory_bytes == 0)
+      return true;
+  }
   Slot slot;
   bool ok = false;
   ir::Graph* const graph = open_graph(number, slot, ok);

@@ -614,6 +614,37 @@ TEST(CaptureReader, AnEqualGraphAfterTheEndIsKeptIfTheGraphIs) {
   EXPECT_EQ(dropped.text(dropped.late_instances[0].info.name), "late");
 }
 
+TEST(CaptureReader, UseOfAnExecutableIsKeptAfterItsGraphWasDropped) {
+  const std::string text = kHeader + kSmallGraph +
+                           R"({"type":"instance","graph":1,"of":0,"info":{"name":"again"}})"
+                           "\n"
+                           R"({"type":"graph_end","graph":0})"
+                           "\n"
+                           R"({"type":"exec","graph":1,"last_launch_sequence":70})"
+                           "\n"
+                           R"({"type":"exec","graph":0,"last_launch_sequence":80,"failed_updates":2})"
+                           "\n"
+                           R"({"type":"exec","graph":1,"last_launch_sequence":90,"destroyed_sequence":95})"
+                           "\n" +
+                           end(7);
+  ReadOptions options;
+  options.on_graph = [](ir::Recording& recording, ir::GraphId id) { recording.graphs[id].reset(); };
+  const ir::Recording kept = read(text);
+  const ir::Recording again = read(write(kept, exporter::Compression::none, true));
+  for (const ir::Recording* recording : {&kept, &again}) {
+    ASSERT_EQ(recording->executable_uses.size(), 2U);
+    EXPECT_EQ(recording->executable_uses[0].instance, 1U);
+    EXPECT_EQ(recording->executable_uses[0].last_launch_sequence, 90U);
+    EXPECT_EQ(recording->executable_uses[0].destroyed_sequence, 95U);
+    EXPECT_EQ(recording->executable_uses[1].instance, 0U);
+    EXPECT_EQ(recording->executable_uses[1].last_launch_sequence, 80U);
+    EXPECT_EQ(recording->executable_uses[1].failed_updates, 2U);
+  }
+  const ir::Recording dropped = read(text, options);
+  EXPECT_EQ(dropped.executable_uses.size(), 2U);
+  EXPECT_TRUE(dropped.losses.empty());
+}
+
 TEST(CaptureReader, LimitsAreErrors) {
   ReadOptions options;
   options.limits.max_nodes_per_graph = 1;
