@@ -162,6 +162,19 @@ def verify(place):
     check(code == 1 and "the manifest says nothing about this run" in out, f"{code} {out}")
 
 
+def recordings(place):
+    (place.bin / "cglint-model-runner").unlink()  # needs neither a model nor a GPU
+    source = ROOT / "tests/data/record/two_streams.cgl.jsonl.gz"
+    for name in ("main_first.tiny.b1.cgl.jsonl.gz", "two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", "main_first.huge.b1.cgl.jsonl.gz", "odd.gz"):
+        shutil.copy(source, place.folder / name)
+    for name, expected, text in (("main_first.tiny.b1.cgl.jsonl.gz", 0, "as expected: no finding"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", 1, "3 streams expected, 2 measured"),
+                                 ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 1, "")):
+        code, out, err = place.run("two_branch", "--verify-recordings", name)
+        check(code == expected and text in out, f"{name}: {code} {out} {err}")
+    code, _, err = place.run("no_such_model", "--verify-recordings", "odd.gz")
+    check(code == 2 and "no manifest" in err, f"{code} {err}")
+
+
 def ending(place):
     code, out, _ = place.run("two_branch", "--variant", "hang", "-o", "out", "--timeout", "3")
     check(code == 3 and "ran past 3 s" in out, f"--timeout: {code} {out}")
@@ -187,7 +200,7 @@ def ending(place):
         check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
 
 
-TESTS = {function.__name__: function for function in (arguments, good, sweep, resume, failures, not_traced, verify, ending)}
+TESTS = {function.__name__: function for function in (arguments, good, sweep, resume, failures, not_traced, verify, recordings, ending)}
 for name in sys.argv[2:] or TESTS:
     with tempfile.TemporaryDirectory() as scratch:
         try:

@@ -14,6 +14,7 @@ Manifest parsed(std::string_view text) {
 constexpr std::string_view kText = R"(
 summary = "two branches"
 sources = ["sgl-project/sglang#30460"]
+layers = {k2 = 61}
 [[expect]]
 variant = ["side_first", "old"]
 codes = ["CG102", "CG101"]
@@ -68,6 +69,12 @@ TEST(Manifest, StreamsFollowTheNumberOfLayers) {
   EXPECT_TRUE(main->codes.empty());
 }
 
+TEST(Manifest, PublishedLayersOfAPreset) {
+  const Manifest manifest = parsed(kText);
+  EXPECT_EQ(manifest.layers_of("k2"), 61);
+  EXPECT_EQ(manifest.layers_of("v3"), 0);
+}
+
 TEST(Manifest, WhatItDoesNotKnowIsNotClean) {
   const Manifest manifest = parsed(kText);
   EXPECT_FALSE(manifest.expected(key("unknown")));
@@ -85,6 +92,7 @@ TEST(Manifest, ErrorsNameTheLine) {
   EXPECT_NE(message("[[expect]]\nvariant = \"a\"\nstreams = -1\n").find("line 3"), std::string::npos);
   EXPECT_NE(message("[[expect]]\ncodes = []\n").find("needs a variant"), std::string::npos);
   EXPECT_NE(message("[[expect]\n").find("line 1"), std::string::npos);
+  EXPECT_NE(message("\nlayers = {k2 = 0}\n").find("line 2"), std::string::npos);
   EXPECT_NE(message("sources = [1]\n").find("sources"), std::string::npos);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lints every rule fixture and the recordings of tests/data a second time with NVTX removed, kernels renamed and addresses moved
+"""Lints every rule fixture and the recordings of tests/data and reference_models a second time with NVTX removed, kernels renamed and addresses moved
 (tools/dev/anonymise.py). Rules about structure, time, memory and captures must say the same; others the same or "not checked".
 
 usage: anonymous.py CGLINT [CODE]
@@ -54,7 +54,7 @@ def cases(only):
                 arguments = fixture.with_name(fixture.name.split(".")[0] + ".args")
                 yield fixture, ["--select", match.group(1), *(arguments.read_text().split() if arguments.exists() else [])]
     if not only:
-        for recording in sorted((ROOT / "tests/data").rglob("*.cgl.jsonl*")) + sorted((ROOT / "tests/data/torch").glob("*.gz")):
+        for recording in sorted((ROOT / "tests/data").rglob("*.cgl.jsonl*")) + sorted((ROOT / "tests/data/torch").glob("*.gz")) + sorted((ROOT / "reference_models").glob("*/recordings/*.gz")):
             yield recording, []
 
 

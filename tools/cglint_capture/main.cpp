@@ -66,6 +66,7 @@ void define(CLI::App& app, Options& o) {
   app.add_flag("--resume", o.resume, "Leave out the runs that the --results file has already");
   app.add_option("--format", o.format, "What goes to standard output at the end")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
   app.add_flag("--verify", o.verify, "Compare findings and streams with the model's manifest; exit 1 if they differ");
+  app.add_option("--verify-recordings", o.recordings, "Compare these recordings of the model with its manifest instead of running it; needs no GPU");
   app.add_flag("--force", o.force, "Replay a graph that would read null or freed addresses, in a process of its own");
   app.add_flag("--no-trace", o.no_trace, "Without recorder and CUPTI: for compute-sanitizer, and for times alone");
   app.add_flag("--check-only", o.check_only, "Only compare outputs with the reference: no recording, no times");
@@ -78,6 +79,12 @@ void define(CLI::App& app, Options& o) {
       "Exit codes: 0 all runs went through; 1 an output is wrong, or --verify found a difference; 2 wrong usage, or this build has no CUDA\n"
       "parts; 3 a CUDA call failed or a program crashed; 4 something could not be recorded here (no GPU, no CUPTI, CUPTI taken, too little\n"
       "memory); 130 interrupted. Where several apply, the first of 130, 3, 2, 1, 4. Findings alone do not change it.");
+}
+
+base::Result<Manifest> manifest_of(const std::string& model) {
+  const std::string_view text = embedded_manifest(model);
+  if (text.empty()) return base::make_error(base::ErrorCode::not_found, fmt::format("'{}' has no manifest: nothing to verify", base::printable(model)));
+  return Manifest::parse(text, "manifest of " + model);
 }
 
 std::string list_text(const Json& models) {
@@ -166,7 +173,12 @@ int worse(int a, int b) {
 
 int run(const Options& options) {
   Programs programs;
-  if (const std::string missing = find_programs(programs); !missing.empty()) return complain(missing);
+  const std::string missing = find_programs(programs);
+  if (!options.recordings.empty()) {
+    auto manifest = manifest_of(options.model);
+    return manifest ? verify_recordings(programs, options, *manifest) : complain(manifest.error().to_string());
+  }
+  if (!missing.empty()) return complain(missing);
   const auto models = list_models(programs);
   if (!models) {
     complain(models.error().to_string());
@@ -197,13 +209,8 @@ int run(const Options& options) {
   if (names_file(options.output) && runs.size() > 1) return complain(fmt::format("{} runs cannot go into one file: name a folder with -o", runs.size()));
   std::optional<Manifest> manifest;
   if (options.verify) {
-    const std::string_view text = embedded_manifest(options.model);
-    if (text.empty()) return complain(options.model + " has no manifest: nothing to verify");
-    auto parsed = Manifest::parse(text, "manifest of " + options.model);
-    if (!parsed) {
-      complain(parsed.error().to_string());
-      return kExitInternal;
-    }
+    auto parsed = manifest_of(options.model);
+    if (!parsed) return complain(parsed.error().to_string());
     manifest = std::move(*parsed);
   }
   Json document = make_document(options.model);

@@ -29,6 +29,16 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
       for (const auto& item : *list) manifest.sources_.push_back(*item.value<std::string>());
       continue;
     }
+    if (key == "layers") {
+      const toml::table* const presets = value.as_table();
+      if (presets == nullptr) return wrong(line, "layers is a table: {preset = number}");
+      for (const auto& [preset, number] : *presets) {
+        const auto count = number.value<std::int64_t>();
+        if (!number.is_integer() || !count || *count < 1 || *count > 1024) return wrong(line, "a preset has 1 to 1024 layers");
+        manifest.layers_.emplace(preset.str(), static_cast<int>(*count));
+      }
+      continue;
+    }
     if (key != "expect") return wrong(line, fmt::format("unknown key '{}'", key.str()));
     const toml::array* const list = value.as_array();
     if (list == nullptr || !list->is_array_of_tables()) return wrong(line, "expect is an array of tables: [[expect]]");
@@ -101,6 +111,11 @@ std::optional<std::uint32_t> Manifest::expected_streams(const Expectation& expec
   const std::int64_t streams = std::int64_t{*expectation.streams} -
                                std::int64_t{expectation.streams_per_layer} * (run.published_layers - run.layers);
   return static_cast<std::uint32_t>(std::max<std::int64_t>(streams, 1));
+}
+
+int Manifest::layers_of(std::string_view preset) const {
+  const auto found = layers_.find(preset);
+  return found == layers_.end() ? 0 : found->second;
 }
 
 std::vector<std::string> Manifest::variants() const {

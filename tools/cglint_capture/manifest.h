@@ -31,6 +31,8 @@ class Manifest {
   static base::Result<Manifest> parse(std::string_view text, std::string_view name);
 
   [[nodiscard]] const std::vector<std::string>& sources() const { return sources_; }
+  // Published number of layers of a preset, for recordings that are verified without the model; 0: not stated.
+  [[nodiscard]] int layers_of(std::string_view preset) const;
   // Nothing: the manifest does not know the variant.
   [[nodiscard]] std::optional<Expectation> expected(const RunKey& run) const;
   // Of a run with fewer or more layers than published.
@@ -45,6 +47,7 @@ class Manifest {
     std::optional<std::uint32_t> streams, streams_per_layer;
   };
   std::vector<std::string> sources_;
+  std::map<std::string, int, std::less<>> layers_;
   std::map<std::string, std::vector<Entry>, std::less<>> variants_;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <regex>
 #include <set>
 #include <utility>
 
@@ -181,9 +182,9 @@ void add_report(const Json& report, const std::vector<RecordedGraph>& graphs, Js
   if (graphs.size() > 1) run["graphs"] = std::move(per_graph);
 }
 
-void verify(const Manifest* manifest, const Planned& planned, Json& run) {
+void verify(const Manifest* manifest, int published_layers, Json& run) {
   Json differences = Json::array();
-  const RunKey key{run["variant"], run["preset"], run["layers"], planned.published_layers, run["batch"]};
+  const RunKey key{run["variant"], run["preset"], run["layers"], published_layers, run["batch"]};
   const auto expected = manifest == nullptr ? std::nullopt : manifest->expected(key);
   if (!expected) {
     differences.push_back("the manifest says nothing about this run");
@@ -253,7 +254,7 @@ class Execution {
     int code = measured;
     if (const int written = write(traces); written != kExitGood && (code == kExitGood || code == kExitWrong)) code = written == kExitMissing && code == kExitWrong ? code : written;
     if (options_.verify) {
-      verify(manifest_, planned_, run_);
+      verify(manifest_, planned_.published_layers, run_);
       if (!run_["verify"]["ok"].get<bool>() && (code == kExitGood || code == kExitMissing)) code = kExitWrong;
     }
     return code;
@@ -407,6 +408,44 @@ base::Result<Json> list_models(const Programs& programs) {
   Json list = Json::parse(text, nullptr, false);
   if (exit.code == 0 && list.is_object() && list.contains("models")) return list;
   return base::make_error(base::ErrorCode::internal, fmt::format("{} does not list its models (exit code {})", programs.runner, exit.code));
+}
+
+int verify_recordings(const Programs& programs, const Options& options, const Manifest& manifest) {
+  int code = kExitGood;
+  for (const std::string& file : options.recordings) {
+    std::string name = std::filesystem::path(file).filename().string();
+    if (name.starts_with(options.model + ".")) name.erase(0, options.model.size() + 1);
+    static const std::regex kName(R"(([^.]+)\.([^.]+)\.b(\d{1,5})(?:\.l(\d{1,4}))?(?:\.[^.]+)*\.cgl\.jsonl(?:\.gz|\.zst)?)");
+    std::smatch parts;
+    if (!std::regex_match(name, parts, kName)) {
+      fmt::print("{}: the name is not VARIANT.PRESET.bBATCH[.lLAYERS].cgl.jsonl[.gz|.zst]\n", file);
+      code = kExitUsage;
+      continue;
+    }
+    const int published = manifest.layers_of(parts[2].str());
+    Json run = {{"variant", parts[1].str()}, {"preset", parts[2].str()}, {"batch", std::stoi(parts[3].str())}, {"layers", parts[4].matched ? std::stoi(parts[4].str()) : published}};
+    auto report = lint(programs, options, file);
+    if (!report) {
+      fmt::print("{}\n", report.error().to_string());
+      code = kExitInternal;
+      continue;
+    }
+    add_report(*report, {}, run);
+    for (const Json& input : report->value("inputs", Json::array()))
+      for (const Json& graph : input.value("graphs", Json::array()))
+        for (const char* kind : {"streams_predicted", "streams_measured"})
+          if (graph.contains(kind)) run[kind] = std::max(run.value(kind, std::int64_t{0}), graph[kind].get<std::int64_t>());
+    verify(&manifest, published, run);
+    if (published == 0) run["verify"]["differences"].push_back("the manifest does not say how many layers the preset has");
+    for (const Json& error : report->value("errors", Json::array())) run["verify"]["differences"].push_back(error.value("message", "an error"));
+    const Json& differences = run["verify"]["differences"];
+    std::vector<std::string> texts;
+    for (const Json& difference : differences) texts.push_back(difference.get<std::string>());
+    fmt::print("{}: {}\n", file, texts.empty() ? fmt::format("as expected: {}", run["findings"].empty() ? "no finding" : fmt::to_string(fmt::join(run["findings"].get<std::vector<std::string>>(), " ")))
+                                               : fmt::to_string(fmt::join(texts, "; ")));
+    if (!texts.empty() && code == kExitGood) code = kExitWrong;
+  }
+  return code;
 }
 
 int execute(const Programs& programs, const Options& options, const Manifest* manifest, Planned& planned, Json& gpu) {

@@ -23,7 +23,7 @@ import time
 
 ORDER = ["deepseek_moe", "k2_full", "mla_two_stream", "nvfp4_preamble", "kimi_linear", "fused_moe", "two_branch"]
 OVERLAP = "sequential,side_first,main_first,late_wait,event_early_published,event_early_fixed"
-TRIMMED_LAYERS = 6
+TRIMMED_LAYERS = 8
 TRIMMED_BYTES = 1_000_000  # of one recording in the repository
 
 
