@@ -72,7 +72,7 @@ void define(CLI::App& app, Options& o) {
   app.add_flag("--check-only", o.check_only, "Only compare outputs with the reference: no recording, no times");
   app.add_flag("--no-check", o.no_check, "Do not compare outputs with the reference");
   app.add_flag("--no-pdl", o.no_pdl, "Plain launches instead of programmatic ones");
-  app.add_option("--moe-config", o.moe_config, "Folder of tile tables for fused MoE, named and formed as vLLM's");
+  app.add_option("--moe-config", o.moe_config, "Folder of tile tables for fused MoE, named and formed as vLLM's; for the model and for the linter");
   app.add_option("--timeout", o.timeout_s, "Seconds that a process of a run may take")->check(CLI::Range(1, 86400))->capture_default_str();
   app.add_flag("-q,--quiet", o.quiet, "No progress on stderr");
   app.footer(

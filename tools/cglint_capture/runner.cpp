@@ -141,6 +141,7 @@ class ScratchFolder {
 // The report of cglint lint on `file`; the error is one line.
 base::Result<Json> lint(const Programs& programs, const Options& options, const std::string& file) {
   std::vector<std::string> arguments = {programs.cglint, "lint", "--format", "json", "--no-progress"};
+  if (!options.moe_config.empty()) arguments.insert(arguments.end(), {"--moe-config", options.moe_config});
   arguments.push_back(file);
   Child child(arguments, {}, true);
   std::string text, line;
@@ -268,7 +269,7 @@ class Execution {
 
   // Records; lints when the graph is on disk and decides whether it is replayed.
   int traced() {
-    std::vector<std::string> arguments = {programs_.record, "-o", scratch_.path() + "/", "--replays", std::to_string(std::max(options_.replays, options_.serve * options_.draft_tokens)), "--no-python-stacks", "--"};
+    std::vector<std::string> arguments = {programs_.record, "-o", scratch_.path() + "/", "--replays", std::to_string(std::max(options_.replays, options_.serve * options_.draft_tokens)), "--no-python-stacks", "--redact", "--"};
     for (std::string& argument : runner_arguments(programs_, options_, run_)) arguments.push_back(std::move(argument));
     arguments.insert(arguments.end(), {"--wait", "--replays", std::to_string(options_.replays)});
     Child child(arguments, environment_of(run_));
@@ -330,7 +331,7 @@ class Execution {
     arguments.insert(arguments.end(), {"--samples", std::to_string(options_.check_only ? 0 : options_.samples)});
     if (!options_.check_only && scratch_.recording().empty()) arguments.insert(arguments.end(), {"--dot", scratch_.path() + "/graph.dot"});
     Child::Environment environment = environment_of(run_);
-    environment.emplace_back("CUDA_INJECTION64_PATH", "");
+    for (const char* injection : {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}) environment.emplace_back(injection, "");
     Child child(arguments, environment);
     const Outcome outcome = follow(child, deadline_of(options_), [&](const Json& event) { take_event(event, run_, gpu_); });
     if (outcome.interrupted) return kExitInterrupted;

@@ -27,8 +27,19 @@ TRIMMED_LAYERS = 8
 TRIMMED_BYTES = 1_000_000  # of one recording in the repository
 
 
+HERE = pathlib.Path(__file__).resolve().parent
+MOE_CONFIGS = next((folder for folder in (HERE / "data/moe_configs", HERE.parents[1] / "reference_models/fused_moe/configs") if folder.exists()), None)
+
+
 def jobs(models):
     """(job, model, question, arguments of cglint capture), in order of importance. `models`: name -> entry of --list."""
+    for job, model, question, arguments in plain_jobs(models):
+        if model == "fused_moe" and MOE_CONFIGS:
+            arguments = ["--moe-config", str(MOE_CONFIGS), *arguments]
+        yield job, model, question, arguments
+
+
+def plain_jobs(models):
     listed = [name for name in ORDER if name in models] + [name for name in models if name not in ORDER]
 
     def has(name):

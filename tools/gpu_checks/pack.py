@@ -33,6 +33,7 @@ def main():
         if os.path.isdir(source):
             shutil.copytree(source, os.path.join(arguments.out, "data", name), dirs_exist_ok=True)
     shutil.copytree(os.path.join(ROOT, "tests", "gpu", "record"), os.path.join(arguments.out, "data", "record_programs"), dirs_exist_ok=True)
+    shutil.copytree(os.path.join(ROOT, "reference_models", "fused_moe", "configs"), os.path.join(arguments.out, "data", "moe_configs"), dirs_exist_ok=True)
     for library in arguments.lib:
         os.makedirs(os.path.join(arguments.out, "lib"), exist_ok=True)
         shutil.copy2(library, os.path.join(arguments.out, "lib"))
