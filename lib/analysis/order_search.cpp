@@ -14,10 +14,11 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;  // Order[i]: the node created as the i-th
 
-// How an order is judged: fewer streams first, then fewer programmatic edges lost, then less moved.
+// How an order is judged: fewer streams first; then one that loses no programmatic edge; then fewer lost than gained.
 struct Value {
   std::uint32_t streams = 0;
-  std::uint32_t lost_edges = 0;
+  bool loses_edges = false;
+  std::int32_t net_lost_edges = 0;
   friend auto operator<=>(const Value&, const Value&) = default;
 };
 
@@ -204,10 +205,13 @@ class Search {
   }
 
   Value value(const Order& order, const StreamPrediction& prediction) const {
-    Value result{prediction.count, 0};
+    Value result{prediction.count, false, 0};
     const std::vector<bool> adjacent = adjacent_programmatic(order, prediction);
-    for (std::size_t i = 0; i < adjacent.size(); ++i)
-      result.lost_edges += adjacent_before_[i] && !adjacent[i];
+    for (std::size_t i = 0; i < adjacent.size(); ++i) {
+      if (adjacent_before_[i] == adjacent[i]) continue;
+      result.loses_edges = result.loses_edges || adjacent_before_[i];
+      result.net_lost_edges += adjacent_before_[i] ? 1 : -1;
+    }
     return result;
   }
 

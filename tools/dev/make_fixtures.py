@@ -223,7 +223,9 @@ def join_follows_side_branch() -> None:
     write(place + "bad/only_in_some_layers", two_stream_layers(12, side_first=lambda layer: layer % 3 == 0).lines())
     write(place + "bad/fresh_side_stream_per_layer", two_stream_layers(12, persistent=False, side_first=lambda layer: False).lines())
     # The side branch reads a tensor that the main branch gives back: recorded later, it would read recycled memory.
-    for name, freed_after in (("input_released_by_main_branch", "routed_1"), ("input_released_after_join", "combine")):
+    # What the new place is depends on where the block lands before the wait: a release just before it counts, too.
+    for name, freed_after in (("input_released_by_main_branch", "routed_1"), ("input_released_before_wait", "routed_2"),
+                              ("input_released_after_join", "combine")):
         g = two_stream_layers(6)
         names = [g.functions[node["function"]] for node in g.nodes]
         allocations = []
@@ -239,6 +241,53 @@ def join_follows_side_branch() -> None:
         lines.insert(2, {"type": "allocations", "process": 0, "allocations": allocations})
         lines[-1]["records"] += 1
         write(place + "bad/" + name, lines)
+    # The same, seen in the state of the caching allocator: the tensor of layer 0 is about to be given out again when the
+    # block would read it.
+    g = two_stream_layers(6)
+    for index, node in enumerate(g.nodes):
+        node["sequence"] = 10 + 10 * index
+    g.nodes[1]["params"] = [[0, 0, 8, "0x7f0000000400", "pointer"]]
+    lines = g.lines(facts_extra=("kernel_params", "allocations", "allocator_state"))
+    for sequence, state in ((5, "active"), (35, "pending_free")):
+        lines.insert(2, {"type": "allocator_blocks", "process": 0, "sequence": sequence, "blocks": [{"base": "0x7f0000000000", "size_bytes": 4096, "state": state}]})
+        lines[-1]["records"] += 1
+    write(place + "bad/input_pending_free", lines)
+    # Both branches are child graphs: their bodies take the place of their nodes.
+    def boxes(side_first):
+        def graph(number, part, name, **info):
+            lines = part.lines()
+            lines[2]["graph"], lines[2]["info"] = number, {"name": name, **info}
+            for record in lines[2]["nodes"]:
+                if record["kind"] == "child_graph":
+                    record["body"] = 1 if record["name"] == "routed" else 0
+            return [lines[2], {"type": "graph_end", "graph": number}]
+
+        side, main, outer = Graph(), Graph(), Graph()
+        for i in range(2):
+            side.node(f"shared_{i}")
+        for i in range(3):
+            main.node(f"routed_{i}")
+        for _ in range(6):
+            outer.node("rms_norm")
+            outer.wait(1, 0)
+            for name, stream in (("shared", 1), ("routed", 0)) if side_first else (("routed", 0), ("shared", 1)):
+                outer.node(name, stream, kind="child_graph")
+            outer.wait(0, 1)
+            outer.node("combine")
+        outer.node("head")
+        lines = Graph().lines()[:2]
+        for number, part, name, role in ((0, side, "shared", "body"), (1, main, "routed", "body"), (2, outer, "decode", "captured")):
+            lines += graph(number, part, name, role=role)
+        return lines + [{"type": "end", "records": len(lines)}]
+
+    write(place + "bad/child_graphs", boxes(True))
+    write(place + "good/child_graphs_main_first", boxes(False))
+    # Joins that are launched programmatically behind either tail: the edge from the tail that takes the join is the one
+    # that works.
+    g = two_stream_layers(6)
+    names = [g.functions[node["function"]] for node in g.nodes]
+    g.edges = [edge + [1, 0, 1] if names[edge[1]] == "combine" else edge for edge in g.edges]
+    write(place + "bad/programmatic_joins", g.lines())
     write(place + "good/main_first", two_stream_layers(12, side_first=lambda layer: False).lines())
     write(place + "good/main_first_bare_dag", two_stream_layers(12, side_first=lambda layer: False, streams=False).lines())
 

@@ -111,7 +111,8 @@ engine::Finding& add_sources(engine::Finding& finding, const engine::GraphContex
   return finding;
 }
 
-// Inputs of the moved blocks whose memory is freed or released between the old place and the new one.
+// Inputs of the moved blocks whose memory is freed or released between the old place and the new one, which may be
+// anywhere before the wait.
 struct Releases {
   std::size_t nodes = 0;
   std::string example;
@@ -123,14 +124,14 @@ Releases find_releases(const engine::GraphContext& context, const OrderSearchRes
   if (graph.sequence.empty()) return releases;
   for (const OrderPattern& pattern : result.patterns) {
     for (const OrderMove& move : pattern.moves) {
-      const std::uint64_t new_place = graph.sequence[id(move.after)];
+      const std::uint64_t wait = graph.sequence[id(move.before)];
       for (const std::uint32_t moved : move.nodes) {
         const NodeId node = id(moved);
         const ir::KernelNode* kernel = graph.kernel(node);
         if (kernel == nullptr) continue;
         const std::uint64_t old_place = graph.sequence[node];
         const auto between = [&](std::uint64_t sequence) {
-          return sequence > old_place && sequence <= new_place;
+          return sequence > old_place && sequence < wait;
         };
         bool released = false;
         for (const ir::ParamWord& word : graph.params_of(*kernel)) {
@@ -153,29 +154,37 @@ Releases find_releases(const engine::GraphContext& context, const OrderSearchRes
 
 void add_side_effects(engine::Finding& finding, const engine::GraphContext& context,
                       const OrderSearchResult& result) {
-  const auto edges = [](std::size_t count) { return plural(count, "programmatic edge"); };
+  // The indices are those of the model's edges, which begin with the graph's own, in their order.
+  const auto edges = [&](const std::vector<std::uint32_t>& list, std::string_view what) {
+    const ir::EdgeId first(list.front());
+    return fmt::format("{} {} (first: {} to {}, nodes {} and {})", plural(list.size(), "programmatic edge"), what,
+                       entity_of(context, context.graph.edge_from[first], "").label,
+                       entity_of(context, context.graph.edge_to[first], "").label,
+                       number_of(context, context.graph.edge_from[first].index()),
+                       number_of(context, context.graph.edge_to[first].index()));
+  };
   if (!result.programmatic_lost.empty()) {
     finding.fix.side_effects.push_back(
-        fmt::format("{} lost: consumer and producer no longer follow each other on one stream",
-                    edges(result.programmatic_lost.size())));
+        edges(result.programmatic_lost, "lost") +
+        ": consumer and producer no longer follow each other on one stream, so they no longer overlap");
   }
   if (!result.programmatic_gained.empty()) {
-    finding.fix.side_effects.push_back(fmt::format("{} gained", edges(result.programmatic_gained.size())));
+    finding.fix.side_effects.push_back(edges(result.programmatic_gained, "gained") +
+                                       ": consumer and producer now follow each other on one stream");
   }
   const ir::FactSet needed{Fact::kernel_params, Fact::allocations};
   if (context.graph.facts.contains_all(needed) && !context.graph.sequence.empty()) {
     const Releases releases = find_releases(context, result);
     if (releases.nodes > 0) {
-      finding.fix.side_effects.push_back(fmt::format(
-          "{} of the block{} use memory that is freed or released before the new place (first: {}): take a "
-          "reference "
-          "first, else the replay reads whatever is there by then",
-          plural(releases.nodes, "kernel"), finding.occurrence_count == 1 ? "" : "s", releases.example));
+      finding.fix.side_effects.push_back(
+          fmt::format("memory used by {} of the block{} is freed or released before the wait (first: {}): "
+                      "take a reference first, else the replay finds whatever is there by then",
+                      plural(releases.nodes, "kernel"), finding.occurrence_count == 1 ? "" : "s", releases.example));
     }
   } else {
     finding.fix.side_effects.push_back(
-        "not checked: whether an input of the block is freed or released before the new place (take a "
-        "reference first if so)");
+        "not checked: whether an input of the block is freed or released before the wait (take a reference first "
+        "if so)");
   }
 }
 

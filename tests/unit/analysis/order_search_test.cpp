@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "unit/analysis/stream_capture.h"
@@ -14,8 +15,8 @@ namespace {
 using test_support::CaptureSketch;
 using Verdict = OrderSearchResult::Verdict;
 
-// The graph re-recorded in `order`: what a user would get who follows the advice.
-std::uint32_t recorded_streams(const CaptureSketch& sketch, const std::vector<std::uint32_t>& order) {
+// The graph re-recorded in `order`, the stream of each of its nodes: what a user would get who follows the advice.
+std::vector<std::int32_t> recorded_stream_of(const CaptureSketch& sketch, const std::vector<std::uint32_t>& order) {
   std::vector<std::uint32_t> position(order.size());
   std::vector<StreamNodeKind> kinds;
   for (std::uint32_t i = 0; i < order.size(); ++i) {
@@ -25,7 +26,16 @@ std::uint32_t recorded_streams(const CaptureSketch& sketch, const std::vector<st
   std::vector<StreamEdge> edges;
   for (const StreamEdge& edge : sketch.edges)
     edges.push_back({position[edge.from], position[edge.to], edge.type});
-  return predict_stream_count({kinds, edges});
+  const StreamPrediction prediction = predict_streams({kinds, edges});
+  std::vector<std::int32_t> streams(order.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) streams[order[i]] = prediction.nodes[i].stream;
+  return streams;
+}
+
+// How many there are, of graphs of kernels.
+std::size_t recorded_streams(const CaptureSketch& sketch, const std::vector<std::uint32_t>& order) {
+  const std::vector<std::int32_t> streams = recorded_stream_of(sketch, order);
+  return std::set<std::int32_t>(streams.begin(), streams.end()).size();
 }
 
 // Searches, and checks what must hold of any answer.
@@ -228,6 +238,102 @@ TEST(OrderSearch, CountsProgrammaticEdges) {
   const OrderSearchResult result = search(sketch, 2);
   EXPECT_EQ(result.streams_after, 2U);
   EXPECT_TRUE(result.programmatic_lost.empty());
+}
+
+// Of two orders with the same number of streams, the one that loses no programmatic edge. Moving the whole block 0, 1
+// behind 2 is tried first and is as good in streams, but it takes 7 off the stream of 6.
+TEST(OrderSearch, PrefersTheOrderThatLosesNoProgrammaticEdge) {
+  constexpr StreamEdgeType kFull = StreamEdgeType::full, kProgrammatic = StreamEdgeType::programmatic;
+  CaptureSketch sketch;
+  sketch.kinds.assign(8, StreamNodeKind::kernel);
+  sketch.capture_stream = {1, 1, 0, 0, 1, 0, 0, 0};
+  sketch.edges = {{0, 1, kFull},         {1, 3, kFull}, {2, 3, kFull}, {1, 4, kFull}, {3, 5, kProgrammatic},
+                  {4, 5, kProgrammatic}, {4, 6, kFull}, {5, 6, kFull}, {6, 7, kProgrammatic}};
+  const OrderSearchResult result = search(sketch, 2);
+  EXPECT_EQ(result.streams_before, 3U);
+  EXPECT_EQ(result.streams_after, 2U);
+  ASSERT_EQ(result.patterns.size(), 1U);
+  EXPECT_EQ(result.patterns[0].moves[0].nodes, (std::vector<std::uint32_t>{1}));
+  EXPECT_TRUE(result.programmatic_lost.empty());
+  // The other order really is as good, and really loses the edge.
+  const std::vector<std::uint32_t> other{2, 0, 1, 3, 4, 5, 6, 7};
+  EXPECT_EQ(recorded_streams(sketch, other), result.streams_after);
+  const std::vector<std::int32_t> streams = recorded_stream_of(sketch, other);
+  EXPECT_NE(streams[6], streams[7]);
+}
+
+// Joins that are launched programmatically behind both tails: the edge from the tail that takes the join works, before
+// and after. In the last layer nothing is to be gained.
+TEST(OrderSearch, ListsProgrammaticEdgesLostAndGained) {
+  CaptureSketch sketch;
+  std::vector<std::uint32_t> from_side, from_main;
+  for (int layer = 0; layer < 6; ++layer) {
+    sketch.launch(0);
+    sketch.wait(1, 0);
+    const std::uint32_t side = sketch.launch(1, 2), main = sketch.launch(0, 3);
+    sketch.wait(0, 1);
+    const std::uint32_t join = sketch.launch(0);
+    for (std::uint32_t i = 0; i < sketch.edges.size(); ++i) {
+      StreamEdge& edge = sketch.edges[i];
+      if (edge.to != join) continue;
+      edge.type = StreamEdgeType::programmatic;
+      if (edge.from == side) from_side.push_back(i);
+      if (edge.from == main) from_main.push_back(i);
+    }
+  }
+  sketch.launch(0);
+  const OrderSearchResult result = search(sketch, 2);
+  EXPECT_EQ(result.streams_before, 7U);
+  EXPECT_EQ(result.streams_after, 2U);
+  EXPECT_EQ(result.programmatic_lost, from_side);
+  EXPECT_EQ(result.programmatic_gained, from_main);
+  ASSERT_EQ(result.patterns.size(), 1U);
+  EXPECT_EQ(result.patterns[0].moves[0].nodes.size(), 2U) << "as many gained as lost: the whole block moves";
+}
+
+// A child graph moves as one: its body's streams count, and its node is what the advice names.
+TEST(OrderSearch, MovesChildGraphsAsOneNode) {
+  // Layers of: fork, side, main, join. Sides and mains are child graphs of two kernels.
+  constexpr int kLayers = 8;
+  std::vector<StreamNodeKind> kinds;
+  std::vector<StreamEdge> edges;
+  std::uint32_t join = kNoNode, last_side = kNoNode;
+  const auto add = [&](StreamNodeKind kind, std::initializer_list<std::uint32_t> parents) {
+    const auto node = static_cast<std::uint32_t>(kinds.size());
+    kinds.push_back(kind);
+    for (const std::uint32_t parent : parents) {
+      if (parent != kNoNode) edges.push_back({parent, node});
+    }
+    return node;
+  };
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const std::uint32_t fork = add(StreamNodeKind::kernel, {join});
+    last_side = add(StreamNodeKind::child_graph, {fork, last_side});
+    join = add(StreamNodeKind::kernel, {add(StreamNodeKind::child_graph, {fork}), last_side});
+  }
+  add(StreamNodeKind::kernel, {join});
+  const auto own = static_cast<std::uint32_t>(kinds.size());
+  std::vector<std::uint32_t> owner(own, kNoNode);
+  for (std::uint32_t v = 0; v < own; ++v) {
+    if (kinds[v] != StreamNodeKind::child_graph) continue;
+    const auto first = static_cast<std::uint32_t>(kinds.size());
+    kinds.resize(first + 2, StreamNodeKind::kernel);
+    owner.resize(first + 2, v);
+    edges.push_back({first, first + 1});
+  }
+  OrderSearchInput input;
+  input.graph = {kinds, edges, owner};
+  input.needed_streams = 2;
+  const OrderSearchResult result = search_order(input);
+  EXPECT_EQ(result.streams_before, kLayers + 1U);
+  ASSERT_EQ(result.verdict, Verdict::improved);
+  EXPECT_EQ(result.streams_after, 2U);
+  EXPECT_EQ(result.order.size(), own);
+  ASSERT_EQ(result.patterns.size(), 1U);
+  const OrderMove& first = result.patterns[0].moves[0];  // fork 0, side 1, main 2, join 3
+  EXPECT_EQ(first.nodes, (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(first.after, 2U);
+  EXPECT_EQ(first.before, 3U);
 }
 
 TEST(OrderSearch, RefusesACycle) {
