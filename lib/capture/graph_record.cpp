@@ -438,13 +438,16 @@ void write_graph(const GraphRecord& graph, const SharedTables& shared, std::stri
   out += '\n';
 }
 
-void write_exec(std::uint32_t number, const ExecFacts& facts, std::string& out) {
+void write_exec(std::uint32_t number, const ExecFacts& facts, bool is_after_end, std::string& out) {
   JsonWriter json(out);
   json.begin_object();
   json.field("type", "exec");
   json.field("graph", number);
-  if (facts.updates != 0) json.field("exec_updates", facts.updates);
-  if (facts.upload_ns != 0) json.field("upload_ns", facts.upload_ns);
+  if (!is_after_end && facts.updates != 0) json.field("exec_updates", facts.updates);
+  if (!is_after_end && facts.upload_ns != 0) json.field("upload_ns", facts.upload_ns);
+  json.field("last_launch_sequence", facts.last_launch_sequence);
+  if (facts.destroyed_sequence != 0) json.field("destroyed_sequence", facts.destroyed_sequence);
+  if (facts.refused_updates != 0) json.field("failed_updates", facts.refused_updates);
   json.end_object();
   out += '\n';
 }

@@ -113,13 +113,15 @@ struct SharedTables {
 
 // What became known of an executable graph after its graph's line.
 struct ExecFacts {
-  std::uint32_t updates = 0;
+  std::uint32_t updates = 0, refused_updates = 0;
   std::int64_t upload_ns = 0;
+  std::uint64_t last_launch_sequence = 0, destroyed_sequence = 0;  // 0: not launched, still there
 };
 
 // Each appends one line with its line feed.
 void write_graph(const GraphRecord& graph, const SharedTables& shared, std::string& out);
-void write_exec(std::uint32_t number, const ExecFacts& facts, std::string& out);
+// After the graph_end only what may come there: launches, destruction, refused updates.
+void write_exec(std::uint32_t number, const ExecFacts& facts, bool is_after_end, std::string& out);
 void write_graph_end(std::uint32_t number, std::string& out);
 void write_allocations(std::span<const AllocationRow> rows, std::string& out);
 void write_loss(std::string_view severity, std::string_view what, std::uint64_t count, std::string& out);

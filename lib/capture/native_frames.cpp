@@ -97,6 +97,8 @@ Place name_frame(NativeFrame& frame) {
   frame.is_launch_stub = name.find("__device_stub__") != std::string::npos;
   frame.is_cuda = frame.is_cuda || frame.is_launch_stub || name.starts_with("__cudart") ||
                   name.starts_with("cudaLaunchKernel") || name.starts_with("libcudart_static_");
+  frame.is_runtime = (name.starts_with("cuda") && name.size() > 4 && name[4] >= 'A' && name[4] <= 'Z') ||
+                     name.find("__cudaLaunchKernel_helper") != std::string::npos;
   int status = 0;
   char* const demangled = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
   frame.text.function = status == 0 && demangled != nullptr ? demangled : name;

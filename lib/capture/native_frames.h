@@ -26,6 +26,8 @@ struct NativeFrame {
   bool is_cuda = false;
   // What the compiler puts between a kernel launch and the runtime; the next frame is its wrapper.
   bool is_launch_stub = false;
+  // A function of the CUDA runtime by its name, perhaps linked into the program: left out at the inner end.
+  bool is_runtime = false;
 };
 // Takes the loader's lock.
 void describe_frames(std::span<NativeFrame> frames);

@@ -437,7 +437,7 @@ void on_exit(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   if (kind == CallKind::alloc && ok) note_allocation(id, data);
   if (kind == CallKind::add_node && ok) note_conditional(id, data);
   if (kind == CallKind::instantiate) note_instantiated(ok);
-  if (kind == CallKind::exec_update && ok) recorder->exec_updated(handle_of(call.facts.exec));
+  if (kind == CallKind::exec_update) recorder->exec_updated(handle_of(call.facts.exec), ok);
   if (kind == CallKind::upload && ok)
     recorder->exec_uploaded(handle_of(call.facts.exec), static_cast<std::int64_t>(now_ns() - call.enter_ns));
   if (kind == CallKind::node && ok && !call.is_capturing && recorder->records_eager()) note_eager(id, data);

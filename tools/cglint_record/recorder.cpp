@@ -85,9 +85,11 @@ Recorder::Recorder(Settings settings, const cuda::DriverApi& driver, const cuda:
       stacks_on_(settings_.python_stacks),
       replays_(settings_.replays) {
   replays_.set_before_end([this](std::uint32_t number, std::string& out) {
-    for (auto& [handle, exec] : execs_)
-      if (exec.number == number && (exec.facts.updates != 0 || exec.facts.upload_ns != 0))
-        capture::write_exec(number, exec.facts, out);
+    for (auto& [handle, exec] : execs_) {
+      if (exec.number != number) continue;
+      write_exec(exec, out);
+      exec.is_ended = true;
+    }
   });
 }
 
@@ -127,21 +129,24 @@ std::uint32_t Recorder::take_stack() {
   {
     const std::lock_guard lock(state_);
     for (const std::uintptr_t address : native)
-      if (!native_frames_.contains(address)) fresh.push_back({address, {}, false, false});
+      if (!native_frames_.contains(address)) fresh.push_back({address, {}, false, false, false});
   }
   if (!fresh.empty()) capture::describe_frames(fresh);
   const std::lock_guard lock(state_);
   for (capture::NativeFrame& frame : fresh) {
     if (settings_.redact) frame.text.file = base_name(frame.text.file);
     native_frames_.emplace(frame.address, KnownFrame{frame.is_cuda ? kNone : stacks_.add_frame(frame.text),
-                                                     frame.is_launch_stub});
+                                                     frame.is_launch_stub, frame.is_runtime});
   }
   std::vector<std::uint32_t> indices;
   for (const capture::FrameText& frame : frames) indices.push_back(stacks_.add_frame(frame));
-  bool is_wrapper = false;
+  bool is_wrapper = false, has_caller = false;
   for (const std::uintptr_t address : native) {
     const KnownFrame& known = native_frames_.at(address);
-    if (known.index != kNone && !is_wrapper) indices.push_back(known.index);
+    if (known.index != kNone && !is_wrapper && (has_caller || !known.is_runtime)) {
+      indices.push_back(known.index);
+      has_caller = true;
+    }
     is_wrapper = known.is_launch_stub;
   }
   return stacks_.intern_indices(std::move(indices));
@@ -298,6 +303,10 @@ void Recorder::write_changes(std::string& lines) {
   capture::write_allocations(timeline_.take_changes(), lines);
   lines += pending_;
   pending_.clear();
+  for (const Handle handle : changed_execs_)
+    if (const auto place = execs_.find(handle); place != execs_.end() && place->second.is_changed)
+      write_exec(place->second, lines);
+  changed_execs_.clear();
   if (!settings_.eager) return;
   capture::GraphRecord eager;
   {
@@ -310,14 +319,25 @@ void Recorder::write_changes(std::string& lines) {
   write_record(eager, lines);
 }
 
-void Recorder::end_graph(const Exec& exec, std::string& lines) {
+void Recorder::write_exec(Exec& exec, std::string& lines) {
+  capture::write_exec(exec.number, exec.facts, exec.is_ended, lines);
+  exec.is_changed = false;
+}
+
+void Recorder::exec_changed(Handle handle, Exec& exec) {
+  if (!exec.is_changed) changed_execs_.push_back(handle);
+  exec.is_changed = true;
+}
+
+void Recorder::end_graph(Exec& exec, std::string& lines) {
+  if (exec.is_ended) return;
   if (records_replays()) {
     // Its replays, which may still be on their way, come before its end.
     replays_.close_graph(exec.number);
     return;
   }
-  if (exec.facts.updates != 0 || exec.facts.upload_ns != 0) capture::write_exec(exec.number, exec.facts, lines);
   capture::write_graph_end(exec.number, lines);
+  exec.is_ended = true;
 }
 
 void Recorder::write_instantiated(Instantiation& made, Handle exec, std::int64_t instantiate_ns, std::uint64_t memory_bytes) {
@@ -344,12 +364,13 @@ void Recorder::write_instantiated(Instantiation& made, Handle exec, std::int64_t
     if (exec != 0) {
       if (const auto old = execs_.find(exec); old != execs_.end()) end_graph(old->second, lines);
       std::erase(open_execs_, exec);
-      execs_[exec] = {made.number, 0, {}};
+      execs_[exec] = Exec();
+      execs_[exec].number = made.number;
       open_execs_.push_back(exec);
       if (open_execs_.size() > kMaxOpenExecs) {
-        const auto oldest = execs_.find(open_execs_.front());
-        end_graph(oldest->second, lines);
-        execs_.erase(oldest);
+        Exec& oldest = execs_.at(open_execs_.front());
+        write_exec(oldest, lines);
+        end_graph(oldest, lines);
         open_execs_.pop_front();
         ++execs_given_up_;
       }
@@ -400,21 +421,28 @@ void Recorder::write_failed(capture::GraphEntry entry) {
   if (!file_.write(lines)) switch_off("cannot write " + file_.path());
 }
 
-void Recorder::exec_updated(Handle exec) {
+void Recorder::exec_updated(Handle exec, bool ok) {
   const std::lock_guard lock(state_);
-  if (const auto place = execs_.find(exec); place != execs_.end()) ++place->second.facts.updates;
+  const auto place = execs_.find(exec);
+  if (place == execs_.end()) return;
+  ++(ok ? place->second.facts.updates : place->second.facts.refused_updates);
+  exec_changed(exec, place->second);
 }
 
 void Recorder::exec_uploaded(Handle exec, std::int64_t ns) {
   const std::lock_guard lock(state_);
   const auto place = execs_.find(exec);
-  if (place != execs_.end() && place->second.facts.upload_ns == 0) place->second.facts.upload_ns = ns;
+  if (place == execs_.end() || place->second.facts.upload_ns != 0) return;
+  place->second.facts.upload_ns = ns;
+  exec_changed(exec, place->second);
 }
 
 void Recorder::exec_destroyed(Handle exec) {
   const std::lock_guard lock(state_);
   const auto place = execs_.find(exec);
   if (place == execs_.end()) return;
+  place->second.facts.destroyed_sequence = next_sequence();
+  write_exec(place->second, pending_);
   end_graph(place->second, pending_);
   execs_.erase(place);
   std::erase(open_execs_, exec);
@@ -422,9 +450,14 @@ void Recorder::exec_destroyed(Handle exec) {
 
 bool Recorder::exec_launched(Handle exec) {
   const std::uint64_t launches = graph_launches_.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (records_replays()) {
+  const std::uint64_t sequence = next_sequence();
+  {
     const std::lock_guard lock(state_);
-    if (const auto place = execs_.find(exec); place != execs_.end()) ++place->second.launches;
+    if (const auto place = execs_.find(exec); place != execs_.end()) {
+      ++place->second.launches;
+      place->second.facts.last_launch_sequence = sequence;
+      exec_changed(exec, place->second);
+    }
   }
   return settings_.detach_launches != 0 && launches >= settings_.detach_launches;
 }
@@ -498,6 +531,9 @@ void Recorder::add_operations(std::span<const capture::ActivityOp> operations, s
   {
     const std::lock_guard lock(state_);
     dropped_ += dropped;
+    // A destroyed executable's line comes before its graph's end.
+    lines += pending_;
+    pending_.clear();
     for (const capture::ActivityOp& operation : operations) replays_.add_op(operation);
     replays_.write_finished(lines);
   }
@@ -526,7 +562,11 @@ void Recorder::finish(const std::string& why) {
     if (records_replays()) {
       replays_.write_all(lines);
     } else {
-      for (const Handle exec : open_execs_) end_graph(execs_.at(exec), lines);
+      for (const Handle handle : open_execs_) {
+        Exec& exec = execs_.at(handle);
+        write_exec(exec, lines);
+        end_graph(exec, lines);
+      }
     }
     if (!why.empty()) capture::write_loss("info", why, 1, lines);
     const auto loss = [&](const char* what, std::uint64_t count) {

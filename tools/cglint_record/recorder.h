@@ -106,7 +106,7 @@ class Recorder {
   void write_failed(capture::GraphEntry entry);
 
   // Executable graphs.
-  void exec_updated(Handle exec);
+  void exec_updated(Handle exec, bool ok);
   void exec_uploaded(Handle exec, std::int64_t ns);
   void exec_destroyed(Handle exec);
   // True when the process should be let go (--detach-after).
@@ -143,12 +143,16 @@ class Recorder {
     std::uint32_t number = 0;
     std::uint64_t launches = 0;
     capture::ExecFacts facts;
+    bool is_ended = false;    // its graph_end is written
+    bool is_changed = false;  // since its line was written; then it is in changed_execs_
   };
   bool open_file();  // with output_ held
   // With output_ and state_ held: appends the lines.
   void write_changes(std::string& lines);
   void write_record(capture::GraphRecord& record, std::string& lines);
-  void end_graph(const Exec& exec, std::string& lines);
+  void end_graph(Exec& exec, std::string& lines);
+  void write_exec(Exec& exec, std::string& lines);
+  void exec_changed(Handle handle, Exec& exec);
   void redact(capture::GraphRecord& record) const;
   [[nodiscard]] std::vector<capture::GpuFacts> read_gpus() const;
 
@@ -175,11 +179,12 @@ class Recorder {
   capture::RangeTable ranges_;
   struct KnownFrame {
     std::uint32_t index;  // of the stack table; kNone: left out
-    bool is_launch_stub;
+    bool is_launch_stub, is_runtime;
   };
   std::unordered_map<std::uintptr_t, KnownFrame> native_frames_;
   std::unordered_map<Handle, Exec> execs_;
-  std::deque<Handle> open_execs_;  // whose graph may still get an exec line, oldest first
+  std::deque<Handle> open_execs_;  // whose graph has no graph_end yet, oldest first
+  std::vector<Handle> changed_execs_;
   std::string pending_;            // lines to write with the next ones
   std::vector<capture::StreamFacts> streams_;
   std::uint64_t dropped_ = 0, execs_given_up_ = 0;

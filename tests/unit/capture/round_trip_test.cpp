@@ -77,8 +77,12 @@ TEST(GraphRecord, RangesFailuresAndExecutablesAreReadBack) {
   graph.memory_bytes = 2 << 20;
   std::string lines;
   write_graph(graph, {stacks, ranges, {}}, lines);
-  write_exec(0, {3, 700}, lines);
+  ExecFacts exec;
+  exec.updates = 3, exec.upload_ns = 700;
+  write_exec(0, exec, false, lines);
   write_graph_end(0, lines);
+  exec.refused_updates = 1, exec.last_launch_sequence = 90, exec.destroyed_sequence = 91;
+  write_exec(0, exec, true, lines);
   GraphRecord failed;
   failed.number = 1;
   failed.role = "captured";
@@ -108,6 +112,10 @@ TEST(GraphRecord, RangesFailuresAndExecutablesAreReadBack) {
   EXPECT_EQ(got.info.memory_bytes, 2U << 20);
   EXPECT_EQ(got.info.exec_updates, 3U);
   EXPECT_EQ(got.info.upload_ns, 700);
+  ASSERT_EQ(recording.executable_uses.size(), 1U);
+  EXPECT_EQ(recording.executable_uses[0].last_launch_sequence, 90U);
+  EXPECT_EQ(recording.executable_uses[0].destroyed_sequence, 91U);
+  EXPECT_EQ(recording.executable_uses[0].failed_updates, 1U);
   const ir::Graph& lost = *recording.graphs[ir::GraphId(1)];
   EXPECT_EQ(lost.info.capture_status, ir::CaptureStatus::invalidated);
   EXPECT_EQ(recording.text(lost.info.failed_call), "cuMemAlloc_v2");

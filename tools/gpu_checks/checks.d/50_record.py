@@ -59,10 +59,10 @@ def known_rules():
 
 # --- planted defects and their twins ---
 
-def one_case(name, code, variant, command):
-    folder = os.path.join(KEPT or OUT, f"{name}.{variant}")
+def one_case(name, code, variant, command, prefix):
+    folder = os.path.join(KEPT or OUT, f"{prefix}{name}.{variant}")
     done = record(folder, [*command, name, variant], *([] if code == "CG404" else ["--replays", "2"]))
-    row = {"program": name, "variant": variant, "exit": done.returncode}
+    row = {"program": prefix + name, "variant": variant, "exit": done.returncode}
     if done.returncode != 0:
         row["error"] = (done.stderr.strip().splitlines() or [""])[-1][:200]
     files = files_of(folder)
@@ -87,15 +87,15 @@ def one_case(name, code, variant, command):
     return row
 
 
-def planted(command):
+def planted(command, prefix):
     cases = [line.split() for line in run([*command, "--list"]).stdout.splitlines()]
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-        rows = list(pool.map(lambda job: one_case(*job), [(name, code, variant, command) for name, code in cases for variant in ("bad", "good")]))
+        rows = list(pool.map(lambda job: one_case(*job), [(name, code, variant, command, prefix) for name, code in cases for variant in ("bad", "good")]))
     rules, table, good = known_rules(), [], True
     for (name, code), bad_row, good_row in zip(cases, rows[::2], rows[1::2]):
         caught, quiet = code in bad_row["codes"], code not in good_row["codes"] and good_row["exit"] == 0
         failed_as_planted = code != "CG404" or (bool(bad_row.get("failed")) and not good_row.get("failed"))
-        table.append({"program": name, "code": code, "rule_there": code in rules, "caught": caught, "twin_clean": quiet,
+        table.append({"program": prefix + name, "code": code, "rule_there": code in rules, "caught": caught, "twin_clean": quiet,
                       "twin_codes": good_row["codes"], "recorded_as_planted": failed_as_planted, "bad": bad_row, "good": good_row})
         good &= failed_as_planted and quiet and (caught or code not in rules) and bad_row["exit"] == 0
     return {"good": good, "programs": len(cases), "caught": sum(row["caught"] for row in table), "twins_clean": sum(row["twin_clean"] for row in table),
@@ -103,11 +103,11 @@ def planted(command):
 
 
 def part_programs():
-    return planted([os.path.join(BIN, "record_defects")])
+    return planted([os.path.join(BIN, "record_defects")], "")
 
 
 def part_torch_programs():
-    return planted([PYTHON, os.path.join(PROGRAMS, "programs", "defects.py")])
+    return planted([PYTHON, os.path.join(PROGRAMS, "programs", "defects.py")], "torch_")
 
 
 # --- threads and processes ---
@@ -157,7 +157,8 @@ def part_options():
     freed = [row for entry in records if entry["type"] == "allocations" for row in entry["allocations"] if row.get("free_sequence")]
     graph = next(entry for entry in records if entry["type"] == "graph" and entry["info"].get("instantiated"))
     updates = {"flushed": json.loads(done.stdout)["flush"] == 0, "whole": whole, "exec": execs, "frees": len(freed), "instantiate_ns": graph["info"].get("instantiate_ns")}
-    good = updates["flushed"] and not whole and len(execs) == 1 and execs[0].get("exec_updates") == 3 and execs[0].get("upload_ns", 0) > 0 and len(freed) == 1
+    good = updates["flushed"] and not whole and execs[-1].get("exec_updates") == 3 and execs[-1].get("upload_ns", 0) > 0 and len(freed) == 1 and \
+        graph["info"]["begin_sequence"] < execs[-1]["last_launch_sequence"] < execs[-1]["destroyed_sequence"] < freed[0]["free_sequence"]
 
     folder = os.path.join(OUT, "redacted")
     record(folder, [os.path.join(BIN, "record_two_streams")], "--redact=names")
@@ -175,7 +176,7 @@ def part_options():
 
     # Leaving while three threads make driver calls.
     folder = os.path.join(OUT, "detached_threads")
-    done = record(folder, [load, "threads", "3000"], "--detach-after", "1s")
+    done = record(folder, [load, "threads", "1000"], "--detach-after", "1s")
     threads_whole = [lines_of(path)[1] for path in files_of(folder)]
     good = good and done.returncode == 0 and threads_whole == [True]
     return {"good": good, "updates": updates, "leaks": leaks, "detached": unseen, "captured_before": captured, "detached_with_threads": threads_whole}
