@@ -316,6 +316,7 @@ cudaError_t KimiLinear::mla(const LaunchContext& ctx, const Layer& w, const bf16
   decode.block_table = block_table_.as<std::int32_t>();
   decode.seq_lens = seq_lens_.as<std::int32_t>();
   decode.out = attention.as<bf16>();
+  decode.cache_is_settled = true;  // the step writes each sequence's last row alone
   CGLINT_RETURN_IF_ERROR(kernels::mla_decode(ctx, decode, decode_workspace.address()));
   CGLINT_RETURN_IF_ERROR(take(values, elements(tokens, kChannels)));
   for (int first = 0; first < tokens; first += kernels::kSkinnyMaxTokens) {
@@ -433,8 +434,10 @@ cudaError_t KimiLinear::output(std::vector<std::uint8_t>& bytes) {
 // Of the first step after reset(): later ones start from states that the reference does not have.
 CheckResult KimiLinear::check() {
   CheckResult result;
-  result.tolerance = 0.1;
-  constexpr double kScoreTolerance = 0.03;  // of a choice that differs
+  // The step's rounding to bf16, which the reference does not have, adds up over layers like noise.
+  const double depth = std::sqrt(static_cast<double>(layers_));
+  result.tolerance = 0.05 * depth;
+  const double score_tolerance = 0.01 * depth;  // of a choice that differs
   result.detail = "a CUDA call failed";
   ReferenceStep step;
   step.weights = &weights_;
@@ -460,7 +463,7 @@ CheckResult KimiLinear::check() {
     result.detail = reference.failure;
     return result;
   }
-  if (!(reference.shortfall <= kScoreTolerance)) {
+  if (!(reference.shortfall <= score_tolerance)) {
     result.error = reference.shortfall;
     result.detail = "an expert was chosen whose reference score is lower by " + std::to_string(reference.shortfall) +
                     " than that of the best eight";

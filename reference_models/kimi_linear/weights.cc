@@ -106,7 +106,6 @@ std::size_t Weights::state_elements() const { return delta_elements(batch_); }
 
 cudaError_t Weights::prepare(Arena& arena, int layers, int batch, int pages, std::uint64_t seed) {
   batch_ = batch;
-  pages_ = pages;
   seed_ = seed * 100'000;
   layers_.assign(static_cast<std::size_t>(layers), {});
   const auto take = [&](std::size_t bytes, void*& memory) {
@@ -160,6 +159,8 @@ cudaError_t Weights::prepare(Arena& arena, int layers, int batch, int pages, std
       next += block_bytes(block);
       ++salt;
     }
+    if (is_mla(i))
+      CGLINT_RETURN_IF_ERROR(kernels::fill_random(layers_[at].cache, cache_elements(pages), seed_ + 50'000 + 10 * at, 1.7F));
     if (!is_dense(i)) {
       layers_[at].routed.w13 = w13[static_cast<std::size_t>((i - 1) % sets)];
       layers_[at].routed.w2 = w2[static_cast<std::size_t>((i - 1) % sets)];
@@ -177,12 +178,7 @@ cudaError_t Weights::fill_state_of(int index, bf16* conv_state, float* state) co
 cudaError_t Weights::fill_states() {
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    if (is_mla(i)) {
-      CGLINT_RETURN_IF_ERROR(kernels::fill_random(layer.cache, cache_elements(pages_),
-                                                  seed_ + 50'000 + 10 * static_cast<std::uint64_t>(i), 1.7F));
-    } else {
-      CGLINT_RETURN_IF_ERROR(fill_state_of(i, layer.conv_state, layer.state));
-    }
+    if (!is_mla(i)) CGLINT_RETURN_IF_ERROR(fill_state_of(i, layer.conv_state, layer.state));
   }
   return cudaSuccess;
 }

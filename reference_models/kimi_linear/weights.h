@@ -52,7 +52,7 @@ class Weights {
   static std::size_t bytes(int layers, int batch, int pages);
   // Allocates all, then fills it: scaled so that every block adds something of the size of what it is given.
   [[nodiscard]] cudaError_t prepare(Arena& arena, int layers, int batch, int pages, std::uint64_t seed);
-  // Puts states and caches back to what they were before the first step.
+  // Puts back the states that a step moves on. Caches stay: a step reads no row that it has not written.
   [[nodiscard]] cudaError_t fill_states();
 
   [[nodiscard]] const std::vector<Layer>& layers() const { return layers_; }
@@ -62,9 +62,7 @@ class Weights {
   [[nodiscard]] cudaError_t fill_state_of(int index, kernels::bf16* conv_state, float* state) const;
 
  private:
-  struct Sizes;
   int batch_ = 0;
-  int pages_ = 0;
   std::uint64_t seed_ = 0;
   std::vector<Layer> layers_;
   std::vector<Tensor> storage_;

@@ -573,6 +573,7 @@ cudaError_t Decoder::attention(StepContext& context, int layer, const Tensor& x,
 
   CGLINT_RETURN_IF_ERROR(transient(product_of(batch_, heads, kLatent) * kBf16, attended));
   kernels::MlaDecode call = attention_call();
+  call.cache_is_settled = true;  // the step writes each sequence's last row alone
   call.q = query.as<bf16>();
   call.cache = caches_[static_cast<std::size_t>(layer)].as<bf16>();
   call.out = attended.as<bf16>();

@@ -4,15 +4,15 @@
 #include <cmath>
 
 #include "kernels/common/buffer.h"
-#include "kernels/moe/nvfp4.h"
 #include "kernels/moe/reference.h"
+#include "nvfp4_preamble/dequantise.h"
 #include "stack/host.h"
 
 namespace cglint::models {
 namespace {
 
 using kernels::DeviceBuffer;
-using namespace kernels::moe;
+using kernels::moe::reference_e2m1;
 
 constexpr int kGroup = 16;
 constexpr float kLargest = 448.0F * 6.0F;  // e4m3 times e2m1
@@ -33,17 +33,11 @@ std::vector<float> quantised(const std::vector<float>& x, float global_scale) {
 // quantised x times dequantised weights, without the global scales; [tokens, n].
 std::vector<float> product(const std::vector<float>& x, int tokens, const std::uint8_t* w, const std::uint8_t* w_scales,
                            int n, int k) {
-  const auto elements = static_cast<std::size_t>(n) * static_cast<std::size_t>(k);
-  std::vector<std::uint8_t> values(elements / 2);
-  std::vector<std::uint8_t> scales(scale_bytes(ScaleLayout::kTiled, n, k));
-  if (cudaMemcpy(values.data(), w, values.size(), cudaMemcpyDeviceToHost) != cudaSuccess ||
-      cudaMemcpy(scales.data(), w_scales, scales.size(), cudaMemcpyDeviceToHost) != cudaSuccess)
+  DeviceBuffer<kernels::bf16> wide;
+  if (wide.allocate(static_cast<std::size_t>(n) * static_cast<std::size_t>(k)) != cudaSuccess ||
+      dequantise_nvfp4(w, w_scales, wide.get(), n, k) != cudaSuccess)
     return {};
-  const std::vector<float> wide = reference_dequantize_nvfp4(values, scales, ScaleLayout::kTiled, n, k);
-  const std::vector<kernels::bf16> exact(wide.begin(), wide.end());  // six significant bits fit
-  DeviceBuffer<kernels::bf16> device_w;
-  if (device_w.allocate(exact.size()) != cudaSuccess || device_w.upload(exact) != cudaSuccess) return {};
-  return reference_product(x, tokens, device_w.get(), n, k);
+  return reference_product(x, tokens, wide.get(), n, k);
 }
 
 }  // namespace
@@ -59,7 +53,7 @@ std::vector<float> reference_nvfp4_expert(const Nvfp4Expert& expert, const std::
   float largest = 0;
   for (const float value : activated) largest = std::max(largest, std::fabs(value));
   const float scale = expert.activation_global_scale > 0 ? expert.activation_global_scale
-                      : largest > 0                      ? kLargest / largest
+                      : largest > 0                      ? std::exp2(std::floor(std::log2(kLargest / largest)))
                                                          : 1.0F;
   std::vector<float> out =
       product(quantised(activated, scale), tokens, expert.w2, expert.w2_scales, expert.hidden, expert.intermediate);

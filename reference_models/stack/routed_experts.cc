@@ -68,6 +68,19 @@ std::size_t gemm_bytes(const TileConfig& config, int pairs, int n) {
                             : product(pairs, n) * sizeof(bf16);
 }
 
+// What quantising groups of 128 values to e4m3 leaves of them.
+std::vector<float> rounded_to_fp8(std::vector<float> values) {
+  constexpr std::size_t kGroup = 128;
+  for (std::size_t first = 0; first < values.size(); first += kGroup) {
+    float largest = 1e-10F;
+    for (std::size_t i = first; i < first + kGroup; ++i) largest = std::max(largest, std::fabs(values[i]));
+    const float scale = largest / 448.0F;
+    for (std::size_t i = first; i < first + kGroup; ++i)
+      values[i] = static_cast<float>(kernels::fp8_e4m3(values[i] / scale)) * scale;
+  }
+  return values;
+}
+
 kernels::moe::TopkArgs topk_arguments(const RoutedShape& shape, int tokens) {
   kernels::moe::TopkArgs args;
   args.tokens = tokens;
@@ -327,6 +340,7 @@ RoutedReference reference_routed_experts(const RoutedShape& shape, const RoutedW
       choice_weights[k] *= shape.scaling / static_cast<float>(sum);
   }
 
+  if (is_fp8(shape) && device_x.upload(rounded_to_fp8(x)) != cudaSuccess) return result;
   plain.w = weights.w13;
   plain.w_scale = weights.w13_scale;
   plain.experts = experts.get();
@@ -337,7 +351,8 @@ RoutedReference reference_routed_experts(const RoutedShape& shape, const RoutedW
   if (gate_up.poison() != cudaSuccess || reference_moe_gemm(shape.type, plain) != cudaSuccess) return result;
   const std::vector<float> both = kernels::download_float(gate_up);
   if (both.empty()) return result;
-  const std::vector<float> activated = reference_silu_mul(both, shape.intermediate);
+  std::vector<float> activated = reference_silu_mul(both, shape.intermediate);
+  if (is_fp8(shape)) activated = rounded_to_fp8(std::move(activated));
   plain.x_fp32 = hidden.get();
   plain.w = weights.w2;
   plain.w_scale = weights.w2_scale;

@@ -72,7 +72,8 @@ std::size_t routed_transient_bytes(const RoutedShape& shape, const RoutedTiles& 
                                                  const RoutedShape& shape, const RoutedTiles& tiles,
                                                  const RoutedWeights& weights, const RoutedCall& call);
 
-// The same in plain fp32 (kernels/moe/reference.h), weights dequantised, activations not rounded.
+// The same in plain fp32 (kernels/moe/reference.h), weights dequantised. With fp8 weights what enters the two GEMMs is
+// rounded to fp8, as the format says, by code of its own; nothing else is rounded.
 struct RoutedReference {
   std::vector<float> out;  // [tokens, hidden]; empty: a CUDA call failed
   // How much less than the best choice `ids` is worth by the reference's own biased scores: the largest

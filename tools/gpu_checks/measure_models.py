@@ -62,7 +62,7 @@ def plain_jobs(models):
             yield f"tokens_{preset}", "fused_moe", "default against tuned tiles over the tokens of a step", [
                 "--preset", preset, "--batch", "1,2,4,8,16,32,64,128,256,512", "--no-trace", "--no-check", "--samples", "100"]
     if has("kimi_linear"):
-        yield "batches", "kimi_linear", "where overlap pays and where it does not", ["--batch", "8,64,512,1024,2048", "--no-trace", "--no-check", "--samples", "100"]
+        yield "batches", "kimi_linear", "where overlap pays and where it does not", ["--layers", "8", "--context", "512", "--batch", "8,64,512,1024,2048", "--no-trace", "--no-check", "--samples", "100"]
     if has("nvfp4_preamble"):
         yield "batches", "nvfp4_preamble", "what the elided launches give at batch 8 and 32", ["--batch", "8,32", "--no-trace"]
     if has("deepseek_moe"):

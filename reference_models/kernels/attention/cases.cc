@@ -593,6 +593,7 @@ void add_attention_case(std::vector<KernelCase>& cases, const std::string& label
     call.page_size = kPageSize;
     call.max_pages = pages;
     call.softmax_scale = 0.0721688f;  // 1 / sqrt(192)
+    call.cache_is_settled = true;
     call.splits = mla_decode_splits(batch, heads, context, sm_count());
     const size_t workspace_bytes = std::max<size_t>(mla_decode_workspace_bytes(call), 16);
     // Pages of all copies shuffled over one pool.

@@ -52,7 +52,8 @@ template <int kStages>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_decode_split_kernel(const bf16* q, const bf16* cache, const int32_t* block_table,
                             const int32_t* seq_lens, bf16* out, float* partial_values, float2* partial_stats,
-                            int heads, int page_shift, int max_pages, float scale_log2) {
+                            int heads, int page_shift, int max_pages, float scale_log2,
+                            bool cache_is_settled) {
   extern __shared__ __align__(128) unsigned char smem[];
   const uint32_t ring = shared_address(smem);
   unsigned char* query = smem + kStages * kTileBytes;
@@ -84,8 +85,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
 #endif
-  pdl_wait();
-  pdl_trigger();
+  if (!cache_is_settled) {
+    pdl_wait();
+    pdl_trigger();
+  }
 
   // One round trip for the length and the first pages.
   const int length = seq_lens[sequence];
@@ -149,8 +152,24 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   };
 
+  if (cache_is_settled) {
+    // All tiles but the one with the last row, which this step may have written. Tiles are in order, so the copies
+    // are started in the same order as without.
+    const auto is_old = [&](int j) { return (split + j * splits + 1) * kMlaTileTokens < length; };
 #pragma unroll
-  for (int j = 0; j < kStages - 1; ++j) copy_tile(j, pages_ahead[j], j);
+    for (int j = 0; j < kStages - 1; ++j) {
+      if (is_old(j)) copy_tile(j, pages_ahead[j], j);
+    }
+    pdl_wait();
+    pdl_trigger();
+#pragma unroll
+    for (int j = 0; j < kStages - 1; ++j) {
+      if (!is_old(j)) copy_tile(j, pages_ahead[j], j);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kStages - 1; ++j) copy_tile(j, pages_ahead[j], j);
+  }
   int next_page = pages_ahead[kStages - 1];
 
   for (int i = thread; i < kHeadsPerBlock * kVectorsPerRow; i += kThreads) {
@@ -453,7 +472,7 @@ cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, const Par
   constexpr float kLog2E = 1.4426950408889634f;
   return launch(ctx, mla_decode_split_kernel<kStages>, grid, dim3(kThreads), smem_bytes(kStages), a.q,
                 a.cache, a.block_table, a.seq_lens, a.out, partials.values, partials.stats, a.heads,
-                page_shift(a.page_size), a.max_pages, a.softmax_scale * kLog2E);
+                page_shift(a.page_size), a.max_pages, a.softmax_scale * kLog2E, ctx.pdl && a.cache_is_settled);
 }
 
 }  // namespace

@@ -28,6 +28,10 @@ struct MlaDecode {
   int max_pages = 0;   // row length of block_table; seq_lens[b] <= max_pages * page_size
   float softmax_scale = 1;
   int splits = 1;  // parts each sequence is cut into, 1..kMlaMaxSplits
+  // For programmatic launches: start loading the cache before pdl_wait(), while the previous kernel still runs.
+  // Only legal if block_table, seq_lens and all rows but the last of each sequence are older than the previous
+  // kernel: written by a kernel that the previous one has itself waited for, or before the step.
+  bool cache_is_settled = false;
 };
 
 // How many parts to cut sequences of up to `max_context` tokens into so that `sm_count` multiprocessors are

@@ -133,10 +133,37 @@ __global__ void __launch_bounds__(kFinalizeThreads) finalize_kernel(const __grid
       weight[i] = exists ? a.weights[pair] : 0.0f;
       row[i] = !exists || position < 0 ? -1 : a.permuted ? position : pair;
     }
-    float values[8][8];
+    // A load and what is done with it stand apart: in one branch, every row would wait for the one before.
+    float values[8][8] = {};
+    if constexpr (kPartials) {
+      for (int split = 0; split < a.y.splits; ++split) {
+        float4 part[8][2] = {};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (row[i] >= 0) load_row8<kPartials>(a.y, row[i] * a.hidden + column, split_stride, values[i]);
+        for (int i = 0; i < 8; ++i) {
+          const auto* from =
+              reinterpret_cast<const float4*>(a.y.partials + split * split_stride + row[i] * a.hidden + column);
+          if (row[i] >= 0) part[i][0] = from[0];
+          if (row[i] >= 0) part[i][1] = from[1];
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            values[i][half * 4] += part[i][half].x;
+            values[i][half * 4 + 1] += part[i][half].y;
+            values[i][half * 4 + 2] += part[i][half].z;
+            values[i][half * 4 + 3] += part[i][half].w;
+          }
+        }
+      }
+    } else {
+      Bf16x8 packed[8] = {};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (row[i] >= 0) packed[i] = load8(a.y.rows + row[i] * a.hidden + column);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) unpack(packed[i], values[i]);
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(kScaleThreads) nvfp4_global_scale_kernel(const
   if (threadIdx.x >= 32) return;
   const float amax = __uint_as_float(__reduce_max_sync(0xffffffffu, scratch[threadIdx.x]));
   if (threadIdx.x != 0) return;
-  const float scale = amax == 0.0f ? 1.0f : 448.0f * kE2m1Largest / amax;
+  float scale = amax == 0.0f ? 1.0f : 448.0f * kE2m1Largest / amax;
+  if (isfinite(scale)) scale = __uint_as_float(__float_as_uint(scale) & 0x7f800000u);
   *a.global_scale = scale;
   *a.alpha = 1.0f / (scale * *a.other_scale);
 }

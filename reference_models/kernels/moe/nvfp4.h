@@ -55,8 +55,9 @@ struct QuantizeNvfp4Args {
 };
 [[nodiscard]] cudaError_t launch_quantize_nvfp4(const LaunchContext& ctx, const QuantizeNvfp4Args& args);
 
-// The scale of a tensor by its largest value, as dynamic quantisation takes it: global_scale = 448 * 6 / max |x|,
-// 1 where x is all zero, NaN where x has one. One block: meant for a decode step's activations.
+// The scale of a tensor by its largest value, as dynamic quantisation takes it: global_scale = 448 * 6 / max |x|
+// rounded down to a power of two (so that it does not depend on the largest value's last bit), 1 where x is all zero,
+// NaN where x has one. One block: meant for a decode step's activations.
 struct Nvfp4ScaleArgs {
   const __nv_bfloat16* x = nullptr;  // 16-byte aligned
   int64_t count = 0;                 // multiple of 8
