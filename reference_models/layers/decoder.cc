@@ -793,7 +793,11 @@ cudaError_t Decoder::experts(StepContext& context, int layer, Tensor& x, Tensor&
     return status != cudaSuccess ? status : shared_finish(beside(), layer, 1, shared);
   };
   if (!two_streams) {
-    CGLINT_RETURN_IF_ERROR(shared_start(main, layer, x.address(), 0, shared));
+    // A warm-up launches the kernels that the capture will. Beside the routed branch the first has no programmatic edge,
+    // and kernels for plain launches are compiled apart.
+    bool plain = schedule_.experts != ExpertOrder::sequential;
+    const auto as_beside = [&] { return std::exchange(plain, false) ? LaunchContext{context.main, false} : main(); };
+    CGLINT_RETURN_IF_ERROR(shared_start(as_beside, layer, x.address(), 0, shared));
     CGLINT_RETURN_IF_ERROR(shared_finish(main(), layer, 0, shared));
     CGLINT_RETURN_IF_ERROR(routed(context, layer, x, release, r));
     return finalize(main(), r, &shared.out, out);

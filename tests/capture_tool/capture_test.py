@@ -170,7 +170,10 @@ def recordings(place):
     for name, expected, text in (("main_first.tiny.b1.cgl.jsonl.gz", 0, "as expected: no finding"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", 1, "3 streams expected, 2 measured"),
                                  ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 1, "")):
         code, out, err = place.run("two_branch", "--verify-recordings", name)
-        check(code == expected and text in out, f"{name}: {code} {out} {err}")
+        check(code == expected and text in out + err, f"{name}: {code} {out} {err}")
+    code, out, _ = place.run("two_branch", "--verify-recordings", "main_first.tiny.b1.cgl.jsonl.gz", "--format", "json")
+    run = json.loads(out)["runs"][0]
+    check(code == 0 and run["verify"]["ok"] and run["findings"] == [] and run["streams_measured"] == 2 and run["layers"] == 4, f"{run}")
     code, _, err = place.run("no_such_model", "--verify-recordings", "odd.gz")
     check(code == 2 and "no manifest" in err, f"{code} {err}")
 

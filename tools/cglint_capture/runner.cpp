@@ -413,21 +413,22 @@ base::Result<Json> list_models(const Programs& programs) {
 
 int verify_recordings(const Programs& programs, const Options& options, const Manifest& manifest) {
   int code = kExitGood;
+  Json runs = Json::array();
   for (const std::string& file : options.recordings) {
     std::string name = std::filesystem::path(file).filename().string();
     if (name.starts_with(options.model + ".")) name.erase(0, options.model.size() + 1);
     static const std::regex kName(R"(([^.]+)\.([^.]+)\.b(\d{1,5})(?:\.l(\d{1,4}))?(?:\.[^.]+)*\.cgl\.jsonl(?:\.gz|\.zst)?)");
     std::smatch parts;
     if (!std::regex_match(name, parts, kName)) {
-      fmt::print("{}: the name is not VARIANT.PRESET.bBATCH[.lLAYERS].cgl.jsonl[.gz|.zst]\n", file);
+      fmt::print(stderr, "{}: the name is not VARIANT.PRESET.bBATCH[.lLAYERS].cgl.jsonl[.gz|.zst]\n", file);
       code = kExitUsage;
       continue;
     }
     const int published = manifest.layers_of(parts[2].str());
-    Json run = {{"variant", parts[1].str()}, {"preset", parts[2].str()}, {"batch", std::stoi(parts[3].str())}, {"layers", parts[4].matched ? std::stoi(parts[4].str()) : published}};
+    Json run = {{"recording", file}, {"variant", parts[1].str()}, {"preset", parts[2].str()}, {"batch", std::stoi(parts[3].str())}, {"layers", parts[4].matched ? std::stoi(parts[4].str()) : published}};
     auto report = lint(programs, options, file);
     if (!report) {
-      fmt::print("{}\n", report.error().to_string());
+      fmt::print(stderr, "{}\n", report.error().to_string());
       code = kExitInternal;
       continue;
     }
@@ -437,15 +438,18 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
         for (const char* kind : {"streams_predicted", "streams_measured"})
           if (graph.contains(kind)) run[kind] = std::max(run.value(kind, std::int64_t{0}), graph[kind].get<std::int64_t>());
     verify(&manifest, published, run);
-    if (published == 0) run["verify"]["differences"].push_back("the manifest does not say how many layers the preset has");
-    for (const Json& error : report->value("errors", Json::array())) run["verify"]["differences"].push_back(error.value("message", "an error"));
-    const Json& differences = run["verify"]["differences"];
-    std::vector<std::string> texts;
-    for (const Json& difference : differences) texts.push_back(difference.get<std::string>());
-    fmt::print("{}: {}\n", file, texts.empty() ? fmt::format("as expected: {}", run["findings"].empty() ? "no finding" : fmt::to_string(fmt::join(run["findings"].get<std::vector<std::string>>(), " ")))
-                                               : fmt::to_string(fmt::join(texts, "; ")));
-    if (!texts.empty() && code == kExitGood) code = kExitWrong;
+    Json& differences = run["verify"]["differences"];
+    if (published == 0) differences.push_back("the manifest does not say how many layers the preset has");
+    for (const Json& error : report->value("errors", Json::array())) differences.push_back(error.value("message", "an error"));
+    run["verify"]["ok"] = differences.empty();
+    if (!differences.empty() && code == kExitGood) code = kExitWrong;
+    if (options.format == "text") {
+      const auto texts = differences.get<std::vector<std::string>>(), found = run["findings"].get<std::vector<std::string>>();
+      fmt::print("{}: {}\n", file, !texts.empty() ? fmt::to_string(fmt::join(texts, "; ")) : found.empty() ? "as expected: no finding" : fmt::format("as expected: {}", fmt::join(found, " ")));
+    }
+    runs.push_back(std::move(run));
   }
+  if (options.format == "json") fmt::print("{}\n", Json{{"runs", std::move(runs)}}.dump(1));
   return code;
 }
 

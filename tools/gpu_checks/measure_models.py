@@ -2,17 +2,19 @@
 """Measures the reference models on this machine's GPU, the most important first. Python 3 standard library only.
 
 usage: measure_models.py BIN OUT [--budget SECONDS] [--commit HASH] [--only JOB ...] [--model NAME ...] [--list]
+       measure_models.py --relint BIN OUT [--model NAME ...]
        measure_models.py --collect OUT REPOSITORY
 
 BIN has cglint and the programs beside it. OUT is a folder that may hold an earlier, interrupted measurement: what it has is not
-measured again. After each job OUT/models-MODEL.json (one document a model: every job's runs) and OUT/recordings/MODEL/ are up to date.
+measured again. After each job OUT/models-MODEL.json (one document a model: every job's runs), OUT/recordings/MODEL/ (few layers) and
+OUT/full/MODEL/ (published depth) are up to date.
+--relint takes the findings of these recordings anew, without a GPU: after a rule has changed.
 --collect copies them to where the repository keeps them: docs/measurements/models-MODEL-DATE.json, reference_models/MODEL/recordings/.
 
 Exit codes: 0 all jobs done, 1 an output was wrong or a finding not as expected, 2 wrong usage, 3 a run failed, 4 jobs are left (time
 or memory was short; run it again).
 """
 import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -103,8 +105,8 @@ class Measurement:
         """One job; true if all its runs went through (even if a finding was not as expected)."""
         results = self.out / "jobs" / f"{model}.{job}.json"
         results.parent.mkdir(parents=True, exist_ok=True)
-        keep = job == "trimmed"
-        folder = self.out / "recordings" / model if keep else self.out / "scratch"
+        keep = job == "trimmed" or job.startswith("variants")
+        folder = self.folder(job, model) if keep else self.out / "scratch"
         command = [self.cglint, "capture", model, *arguments, "-o", str(folder), "--results", str(results), "--resume", "-q", "--timeout", "90"]
         start = time.monotonic()
         try:
@@ -121,18 +123,52 @@ class Measurement:
         self.combine(model)
         return code in (0, 1)
 
+    def folder(self, job, model):
+        return self.out / ("recordings" if job == "trimmed" else "full") / model
+
+    def relint(self, only):
+        """Findings, predicted streams and the comparison with the manifest of every recorded run, by this build of cglint."""
+        for job, model, _, arguments in jobs(self.models):
+            results = self.out / "jobs" / f"{model}.{job}.json"
+            if not results.exists() or not (job == "trimmed" or job.startswith("variants")) or (only and model not in only):
+                continue
+            document = json.loads(results.read_text())
+            by_name = {run["recording"]: run for run in document["runs"] if "recording" in run}
+            tables = arguments[:2] if arguments[:1] == ["--moe-config"] else []
+            files = [str(self.folder(job, model) / name) for name in by_name]
+            done = subprocess.run([self.cglint, "capture", model, *tables, "--format", "json", "--verify-recordings", *files], capture_output=True, text=True)
+            if done.returncode not in (0, 1):
+                sys.exit(f"measure_models.py: {model} {job}: {done.stderr.strip()}")
+            for fresh in json.loads(done.stdout)["runs"]:
+                run = by_name[pathlib.Path(fresh["recording"]).name]
+                for key in ("findings", "not_checked", "streams_predicted", "expected", "expected_streams", "verify"):
+                    run.pop(key, None)
+                    if key in fresh:
+                        run[key] = fresh[key]
+                if run["exit_code"] in (0, 1):
+                    outputs = run.get("output", {}).get("equals_eager", True) and run.get("check", {}).get("ok", True) and run.get("same_bits", {}).get("equal", True)
+                    run["exit_code"] = 0 if outputs and run["verify"]["ok"] else 1
+                if not run["verify"]["ok"]:
+                    print(f"{run['recording']}: {'; '.join(run['verify']['differences'])}")
+            results.write_text(json.dumps(document, indent=1) + "\n")
+            self.note(done.returncode)
+            self.combine(model)
+        return self.worst
+
     def combine(self, model):
         """OUT/models-MODEL.json from the results of its jobs."""
         found = {path.name.split(".")[1]: json.loads(path.read_text()) for path in sorted((self.out / "jobs").glob(f"{model}.*.json"))}
         if not found:
             return
         first = next(iter(found.values()))
-        document = {"schema": "cglint-models/1", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": self.commit,
-                    "model": model, "gpu": first["gpu"], "driver": driver(), "jobs": []}
+        target = self.out / f"models-{model}.json"
+        earlier = json.loads(target.read_text()) if target.exists() else {}
+        document = {"schema": "cglint-models/1", "date": first["date"], "commit": earlier.get("commit", self.commit), "model": model, "gpu": first["gpu"],
+                    "driver": earlier.get("driver") or driver(), "jobs": []}
         for job, name, question, arguments in jobs(self.models):
             if name == model and job in found:
                 document["jobs"].append({"name": job, "question": question, "command": " ".join(["cglint", "capture", model, *arguments]), "runs": found[job]["runs"]})
-        (self.out / f"models-{model}.json").write_text(json.dumps(document, indent=1) + "\n")
+        target.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def driver():
@@ -164,6 +200,7 @@ def main():
     parser = argparse.ArgumentParser(description="Measure the reference models.")
     parser.add_argument("bin", nargs="?")
     parser.add_argument("out", nargs="?")
+    parser.add_argument("--relint", action="store_true")
     parser.add_argument("--collect", nargs=2, metavar=("OUT", "REPOSITORY"))
     parser.add_argument("--budget", type=float, default=480)
     parser.add_argument("--commit", default="unknown")
@@ -176,6 +213,8 @@ def main():
     if not arguments.bin or not arguments.out:
         parser.error("BIN and OUT are needed")
     measurement = Measurement(arguments)
+    if arguments.relint:
+        return measurement.relint(arguments.model)
     skipped = []
     for job, model, _, words in jobs(measurement.models):
         if (arguments.only and job not in arguments.only) or (arguments.model and model not in arguments.model):
