@@ -1,0 +1,446 @@
+// The recorder's library in a process whose driver and CUPTI are played: what it writes for captures that succeed and
+// that break, launches outside capture, executables, a flush on demand, leaving the process. Each scenario runs in a
+// process of its own and is judged by its capture file.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+
+#include "fake_driver.h"
+#include "import/common/importer.h"
+
+namespace cglint {
+namespace {
+
+template <typename T>
+T handle(std::uintptr_t value) {
+  return reinterpret_cast<T>(value);
+}
+
+// The driver calls of a program.
+class Program {
+ public:
+  static constexpr std::uintptr_t kMain = 0x100, kSide = 0x200, kFree = 0x300;
+
+  Program() {
+    library_ = dlopen(CGLINT_RECORD_LIBRARY, RTLD_NOW);
+    if (library_ == nullptr) std::printf("%s\n", dlerror()), _exit(99);
+    reinterpret_cast<int (*)()>(dlsym(library_, "InitializeInjection"))();
+  }
+  int flush() { return reinterpret_cast<int (*)()>(dlsym(library_, "cglint_record_flush"))(); }
+
+  // A call: `work` happens between its two callbacks and gives its result.
+  template <typename Params>
+  CUresult call(CUpti_CallbackId id, const char* name, const Params& params, const std::function<CUresult()>& work,
+                const char* symbol = nullptr) {
+    CUpti_CallbackData data{};
+    CUresult result = CUDA_SUCCESS;
+    data.functionName = name;
+    data.functionParams = &params;
+    data.functionReturnValue = &result;
+    data.symbolName = symbol;
+    data.callbackSite = CUPTI_API_ENTER;
+    fake::tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
+    result = work();
+    data.callbackSite = CUPTI_API_EXIT;
+    fake::tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
+    return result;
+  }
+  void resource(CUpti_CallbackIdResource id, const CUpti_GraphData& graph) {
+    CUpti_ResourceData data{};
+    data.resourceDescriptor = const_cast<CUpti_GraphData*>(&graph);
+    fake::tell(CUPTI_CB_DOMAIN_RESOURCE, id, &data);
+  }
+
+  void begin(std::uintptr_t stream) {
+    cuStreamBeginCapture_v2_params params{handle<CUstream>(stream), CU_STREAM_CAPTURE_MODE_GLOBAL};
+    call(CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2, "cuStreamBeginCapture", params, [&] {
+      const auto graph = handle<CUgraph>(0x10000 + 0x100 * graphs_++);
+      fake::driver().graphs[graph] = {};
+      fake::driver().streams[params.hStream] = {CU_STREAM_CAPTURE_STATUS_ACTIVE, graph, {}};
+      CUpti_GraphData data{};
+      data.graph = graph;
+      resource(CUPTI_CBID_RESOURCE_GRAPH_CREATED, data);
+      return CUDA_SUCCESS;
+    });
+  }
+  CUresult launch(std::uintptr_t stream, std::uint64_t address, CUresult refused = CUDA_SUCCESS) {
+    std::uint32_t number = 7;
+    std::array<void*, 2> arguments = {&address, &number};
+    cuLaunchKernel_params params{};
+    params.f = handle<CUfunction>(0x5000);
+    params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+    params.blockDimX = params.blockDimY = params.blockDimZ = 1;
+    params.hStream = handle<CUstream>(stream);
+    params.kernelParams = arguments.data();
+    fake::driver().functions[params.f] = "_Z4stepPfi";
+    return call(
+        CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel", params,
+        [&] {
+          fake::Capture& capture = fake::driver().streams[params.hStream];
+          if (refused != CUDA_SUCCESS) {
+            invalidate();
+          } else if (capture.status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+            const auto node = reinterpret_cast<CUgraphNode>(new fake::Node);
+            fake::Graph& graph = fake::driver().graphs.at(capture.graph);
+            graph.nodes.push_back(node);
+            for (CUgraphNode before : capture.dependencies) graph.edges.emplace_back(before, node);
+            capture.dependencies = {node};
+            CUpti_GraphData data{};
+            data.graph = capture.graph;
+            data.node = node;
+            resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, data);
+          }
+          return refused;
+        },
+        "_Z4stepPfi");
+  }
+  void record(std::uintptr_t event, std::uintptr_t stream) {
+    cuEventRecord_params params{handle<CUevent>(event), handle<CUstream>(stream)};
+    call(CUPTI_DRIVER_TRACE_CBID_cuEventRecord, "cuEventRecord", params, [&] {
+      events_[event] = fake::driver().streams[params.hStream];
+      return CUDA_SUCCESS;
+    });
+  }
+  void wait(std::uintptr_t stream, std::uintptr_t event) {
+    cuStreamWaitEvent_params params{handle<CUstream>(stream), handle<CUevent>(event), 0};
+    call(CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent, "cuStreamWaitEvent", params, [&] {
+      fake::Capture& capture = fake::driver().streams[params.hStream];
+      const fake::Capture& recorded = events_[event];
+      capture.status = recorded.status;
+      capture.graph = recorded.graph;
+      for (CUgraphNode node : recorded.dependencies) capture.dependencies.push_back(node);
+      return CUDA_SUCCESS;
+    });
+  }
+  // A call that captures do not allow, as cudaMalloc.
+  void allocate(bool breaks, std::uint64_t address = 0x7000000) {
+    CUdeviceptr pointer = address;
+    cuMemAlloc_v2_params params{&pointer, 4096};
+    call(CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2, "cuMemAlloc_v2", params, [&] {
+      if (breaks) invalidate();
+      return breaks ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+    });
+  }
+  void free(std::uint64_t address = 0x7000000) {
+    cuMemFree_v2_params params{address};
+    call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, "cuMemFree_v2", params, [] { return CUDA_SUCCESS; });
+  }
+  void invalidate() {
+    for (auto& [stream, capture] : fake::driver().streams)
+      if (capture.status == CU_STREAM_CAPTURE_STATUS_ACTIVE) capture.status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+  }
+  CUgraph end(std::uintptr_t stream, CUresult result = CUDA_SUCCESS) {
+    CUgraph graph = fake::driver().streams[handle<CUstream>(stream)].graph;
+    cuStreamEndCapture_params params{handle<CUstream>(stream), &graph};
+    call(CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture, "cuStreamEndCapture", params, [&] {
+      if (result != CUDA_SUCCESS) {
+        CUpti_GraphData data{};
+        data.graph = graph;
+        resource(CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING, data);
+      }
+      for (auto& [each, capture] : fake::driver().streams) capture = {};
+      return result;
+    });
+    return graph;
+  }
+  CUgraphExec instantiate(CUgraph graph) {
+    CUgraphExec exec = handle<CUgraphExec>(0x90000 + 0x100 * execs_++);
+    cuGraphInstantiateWithFlags_params params{&exec, graph, 0};
+    call(CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", params, [&] {
+      CUpti_GraphData data{};
+      data.graph = graph;
+      data.graphExec = exec;
+      resource(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING, data);
+      resource(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, data);
+      return CUDA_SUCCESS;
+    });
+    return exec;
+  }
+  void launch_graph(CUgraphExec exec, std::uintptr_t stream = kMain) {
+    cuGraphLaunch_params params{exec, handle<CUstream>(stream)};
+    call(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch, "cuGraphLaunch", params, [] { return CUDA_SUCCESS; });
+  }
+  void update(CUgraphExec exec, CUresult result) {
+    cuGraphExecUpdate_v2_params params{exec, nullptr, nullptr};
+    call(CUPTI_DRIVER_TRACE_CBID_cuGraphExecUpdate_v2, "cuGraphExecUpdate", params, [&] { return result; });
+  }
+  void upload(CUgraphExec exec) {
+    cuGraphUpload_params params{exec, handle<CUstream>(kMain)};
+    call(CUPTI_DRIVER_TRACE_CBID_cuGraphUpload, "cuGraphUpload", params, [] {
+      usleep(2000);
+      return CUDA_SUCCESS;
+    });
+  }
+  void destroy(CUgraphExec exec) {
+    CUpti_GraphData data{};
+    data.graphExec = exec;
+    resource(CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING, data);
+  }
+
+ private:
+  void* library_ = nullptr;
+  std::uintptr_t graphs_ = 0, execs_ = 0;
+  std::map<std::uintptr_t, fake::Capture> events_;
+};
+
+// Runs the scenario in a process of its own, with exit handlers if `in_order`; reads its file.
+ir::Recording recorded(const std::function<void(Program&)>& scenario, bool in_order = true,
+                       const std::vector<std::pair<const char*, const char*>>& environment = {}) {
+  std::string folder = std::filesystem::temp_directory_path() / "cglint-session-XXXXXX";
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("CGLINT_RECORD_OUT", folder.c_str(), 1);
+    setenv("CGLINT_RECORD_OUT_FOLDER", "1", 1);
+    for (const auto& [name, value] : environment) setenv(name, value, 1);
+    Program program;
+    scenario(program);
+    if (in_order) std::exit(0);
+    _exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+  EXPECT_EQ(files.size(), 1U);
+  if (files.empty()) return {};
+  auto read = import::read_file(files[0], {});
+  EXPECT_TRUE(read.has_value());
+  std::filesystem::remove_all(folder);
+  for (const ir::Loss& loss : read.value().losses) {
+    EXPECT_TRUE(!in_order || loss.severity == ir::Loss::Severity::info) << read.value().text(loss.what);
+  }
+  return std::move(read.value());
+}
+
+const ir::Graph* graph_of(const ir::Recording& recording, ir::GraphRole role, std::size_t number = 0) {
+  for (const auto& graph : recording.graphs)
+    if (graph->info.role == role && number-- == 0) return graph.get();
+  return nullptr;
+}
+
+TEST(RecordSession, CapturesAndLaunchesOutsideThem) {
+  const ir::Recording recording = recorded([](Program& p) {
+    p.allocate(false);
+    for (int i = 0; i < 5; ++i) p.launch(Program::kMain, 0x7000010);
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x7000010);
+    p.record(1, Program::kMain);
+    p.wait(Program::kSide, 1);
+    p.launch(Program::kSide, 0x7000020);
+    p.launch(Program::kFree, 0);  // beside the capture
+    p.record(2, Program::kSide);
+    p.launch(Program::kMain, 0x7000030);
+    p.wait(Program::kMain, 2);
+    p.launch(Program::kMain, 0x7000040);
+    p.launch_graph(p.instantiate(p.end(Program::kMain)));
+  });
+  const ir::Graph* const graph = graph_of(recording, ir::GraphRole::captured);
+  ASSERT_NE(graph, nullptr);
+  ASSERT_EQ(graph->node_count(), 4U);
+  EXPECT_EQ(graph->info.capture_status, ir::CaptureStatus::ok);
+  EXPECT_TRUE(graph->info.instantiated);
+  EXPECT_EQ(graph->info.memory_bytes, 4096U);
+  EXPECT_EQ(recording.streams[graph->capture_stream[ir::NodeId(1)]].handle, Program::kSide);
+  EXPECT_FALSE(recording.frames(graph->stack[ir::NodeId(0)]).empty());
+  ASSERT_EQ(graph->edge_count(), 4U);
+  const ir::EdgeId last = graph->in_edges(ir::NodeId(3))[0];
+  EXPECT_EQ(graph->sync_ops[graph->edge_sync[last]].event, 2U) << "the edge names its wait";
+  const ir::Graph* const eager = graph_of(recording, ir::GraphRole::eager);
+  ASSERT_NE(eager, nullptr);
+  std::uint64_t launches = 0;
+  bool has_null = false;
+  for (const ir::NodeId node : eager->nodes()) {
+    launches += eager->launches.empty() ? 1 : eager->launches[node];
+    const auto params = eager->params_of(*eager->kernel(node));
+    ASSERT_EQ(params.size(), 2U);
+    has_null = has_null || params[0].value == 0;
+    EXPECT_EQ(params[0].allocation.is_valid(), params[0].value != 0);
+    EXPECT_EQ(params[1].value, 7U);
+  }
+  EXPECT_EQ(launches, 6U);
+  EXPECT_TRUE(has_null);
+}
+
+TEST(RecordSession, TheCallThatBreaksACapture) {
+  const ir::Recording recording = recorded([](Program& p) {
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.allocate(true);
+    p.launch(Program::kMain, 0x20, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    p.end(Program::kMain, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    p.begin(Program::kMain);  // the stream is usable again
+    p.launch(Program::kMain, 0x10);
+    p.instantiate(p.end(Program::kMain));
+  });
+  const ir::Graph* const broken = graph_of(recording, ir::GraphRole::captured, 0);
+  const ir::Graph* const good = graph_of(recording, ir::GraphRole::captured, 1);
+  ASSERT_NE(good, nullptr);
+  EXPECT_EQ(broken->info.capture_status, ir::CaptureStatus::invalidated);
+  EXPECT_EQ(recording.text(broken->info.failed_call), "cuMemAlloc_v2");
+  EXPECT_EQ(recording.text(broken->info.failed_error), "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED");
+  EXPECT_FALSE(broken->info.failed_stream.is_valid()) << "the call has none";
+  EXPECT_FALSE(recording.frames(broken->info.failed_stack).empty());
+  EXPECT_FALSE(broken->info.instantiated);
+  ASSERT_EQ(broken->node_count(), 1U);
+  EXPECT_EQ(recording.text(recording.functions[broken->kernel(ir::NodeId(0))->function].name), "_Z4stepPfi");
+  EXPECT_FALSE(broken->facts.contains(ir::Fact::edges));
+  EXPECT_EQ(good->info.capture_status, ir::CaptureStatus::ok);
+  EXPECT_FALSE(good->info.failed_call != ir::kEmptyString && good->info.failed_call.is_valid());
+}
+
+TEST(RecordSession, AStreamThatIsNotJoined) {
+  const ir::Recording recording = recorded([](Program& p) {
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.record(1, Program::kMain);
+    p.wait(Program::kSide, 1);
+    p.launch(Program::kSide, 0x20);
+    p.end(Program::kMain, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  });
+  const ir::Graph* const graph = graph_of(recording, ir::GraphRole::captured);
+  ASSERT_NE(graph, nullptr);
+  EXPECT_EQ(graph->info.capture_status, ir::CaptureStatus::failed);
+  EXPECT_EQ(recording.text(graph->info.failed_call), "cuStreamEndCapture");
+  ASSERT_EQ(graph->node_count(), 2U);
+  std::size_t unjoined = 0;
+  for (const ir::SyncOp& op : graph->sync_ops) {
+    if (!op.unjoined) continue;
+    ++unjoined;
+    EXPECT_EQ(op.kind, ir::SyncOp::Kind::event_wait);
+    EXPECT_EQ(recording.streams[op.stream].handle, Program::kSide);
+    EXPECT_TRUE(op.record.is_valid()) << "where it forked";
+  }
+  EXPECT_EQ(unjoined, 1U);
+}
+
+TEST(RecordSession, ABrokenCaptureThatNobodyEnds) {
+  const ir::Recording recording = recorded([](Program& p) {
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.launch(0, 0x20, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  });
+  const ir::Graph* const graph = graph_of(recording, ir::GraphRole::captured);
+  ASSERT_NE(graph, nullptr);
+  EXPECT_EQ(recording.text(graph->info.failed_call), "cuLaunchKernel");
+  EXPECT_EQ(recording.text(graph->info.failed_error), "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT");
+  ASSERT_TRUE(graph->info.failed_stream.is_valid());
+  EXPECT_EQ(recording.streams[graph->info.failed_stream].handle, 0U) << "the legacy stream";
+}
+
+TEST(RecordSession, ACallOnAnotherStreamEndsNothing) {
+  const ir::Recording recording = recorded([](Program& p) {
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    cuStreamEndCapture_params params{handle<CUstream>(Program::kFree), nullptr};
+    p.call(CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture, "cuStreamEndCapture", params, [] { return CUDA_ERROR_ILLEGAL_STATE; });
+    p.launch(Program::kMain, 0x20);
+    p.instantiate(p.end(Program::kMain));
+  });
+  ASSERT_EQ(recording.graphs.size(), 1U);
+  EXPECT_EQ(graph_of(recording, ir::GraphRole::captured)->node_count(), 2U);
+}
+
+TEST(RecordSession, Executables) {
+  // Left by _exit: what was flushed is in the file.
+  const ir::Recording recording = recorded(
+      [](Program& p) {
+        p.allocate(false);
+        std::vector<CUgraphExec> execs;
+        for (int i = 0; i < 2; ++i) {
+          p.begin(Program::kMain);
+          p.launch(Program::kMain, 0x7000010);
+          execs.push_back(p.instantiate(p.end(Program::kMain)));
+        }
+        p.upload(execs[0]);
+        p.update(execs[0], CUDA_SUCCESS);
+        p.update(execs[0], CUDA_SUCCESS);
+        p.update(execs[0], CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+        p.launch_graph(execs[0]);
+        p.free();
+        p.launch_graph(execs[1]);
+        p.destroy(execs[0]);
+        EXPECT_EQ(p.flush(), 0);
+      },
+      false);
+  const ir::Graph* const first = graph_of(recording, ir::GraphRole::captured, 0);
+  ASSERT_NE(graph_of(recording, ir::GraphRole::captured, 1), nullptr);
+  EXPECT_EQ(first->info.exec_updates, 2U);
+  EXPECT_GE(first->info.upload_ns, 2'000'000);
+  ASSERT_EQ(recording.executable_uses.size(), 2U);
+  const ir::ExecutableUse& used = recording.executable_uses[0];
+  const ir::ExecutableUse& other = recording.executable_uses[1];
+  EXPECT_EQ(used.failed_updates, 1U);
+  const std::uint64_t freed = recording.allocations[ir::AllocationId(0)].free_sequence;
+  EXPECT_LT(used.last_launch_sequence, freed);
+  EXPECT_LT(freed, other.last_launch_sequence) << "launched after its memory was given back";
+  EXPECT_LT(other.last_launch_sequence, used.destroyed_sequence);
+  EXPECT_EQ(other.destroyed_sequence, 0U);
+}
+
+TEST(RecordSession, LeavesTheProcessWhenAsked) {
+  const ir::Recording recording = recorded(
+      [](Program& p) {
+        for (int i = 0; i < 3; ++i) {
+          p.begin(Program::kMain);
+          p.launch(Program::kMain, 0x10);
+          const CUgraphExec exec = p.instantiate(p.end(Program::kMain));
+          p.launch_graph(exec);
+          if (fake::finalized() != (i == 0 ? 0 : 1)) _exit(98);
+        }
+        if (p.flush() != 1) _exit(97);
+      },
+      true, {{"CGLINT_RECORD_DETACH", "2"}});
+  EXPECT_NE(graph_of(recording, ir::GraphRole::captured, 1), nullptr);
+  EXPECT_EQ(graph_of(recording, ir::GraphRole::captured, 2), nullptr) << "captured after the recorder left";
+  bool said = false;
+  for (const ir::Loss& loss : recording.losses)
+    said = said || recording.text(loss.what).find("--detach-after") != std::string_view::npos;
+  EXPECT_TRUE(said);
+}
+
+TEST(RecordSession, Redacted) {
+  const auto scenario = [](Program& p) {
+    p.launch(Program::kMain, 0x10);
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.instantiate(p.end(Program::kMain));
+  };
+  const ir::Recording plain = recorded(scenario), redacted = recorded(scenario, true, {{"CGLINT_RECORD_REDACT", "names"}});
+  const auto has_folder = [](const ir::Recording& recording) {
+    const ir::Graph& graph = *graph_of(recording, ir::GraphRole::captured);
+    for (const ir::Frame& frame : recording.frames(graph.stack[ir::NodeId(0)]))
+      if (recording.text(frame.file).find('/') != std::string_view::npos) return true;
+    return false;
+  };
+  EXPECT_TRUE(has_folder(plain));
+  EXPECT_FALSE(has_folder(redacted));
+  EXPECT_NE(plain.text(plain.processes[ir::ProcessId(0)].command), "");
+  EXPECT_EQ(redacted.text(redacted.processes[ir::ProcessId(0)].command), "");
+  EXPECT_EQ(redacted.text(redacted.processes[ir::ProcessId(0)].host), "");
+  for (const ir::Function& function : redacted.functions)
+    EXPECT_EQ(redacted.text(function.name).substr(0, 2), "k_");
+}
+
+TEST(RecordSession, NothingOutsideCaptureWithoutEager) {
+  const ir::Recording recording = recorded(
+      [](Program& p) {
+        p.launch(Program::kMain, 0x10);
+        p.begin(Program::kMain);
+        p.launch(Program::kMain, 0x10);
+        p.instantiate(p.end(Program::kMain));
+      },
+      true, {{"CGLINT_RECORD_EAGER", "0"}});
+  EXPECT_EQ(graph_of(recording, ir::GraphRole::eager), nullptr);
+  EXPECT_FALSE(graph_of(recording, ir::GraphRole::captured)->facts.contains(ir::Fact::eager_launches));
+}
+
+}  // namespace
+}  // namespace cglint
