@@ -21,9 +21,11 @@ namespace {
 // line that is meant.
 bool is_wrapper(const ir::Recording& recording, const ir::Frame& frame) {
   const std::string_view file = recording.text(frame.file);
-  if (frame.kind == ir::Frame::Kind::python) return file.find("-packages/torch/") != std::string_view::npos;
+  // Recordings without folders have "torch/..." and "cuda/include/...".
+  if (frame.kind == ir::Frame::Kind::python) return file.find("-packages/torch/") != std::string_view::npos || file.starts_with("torch/");
   const std::string_view name = file.substr(file.find_last_of('/') + 1);
-  return name.starts_with("libcu") || name.starts_with("libtorch") || name.starts_with("libc10");
+  if (name.starts_with("libcu") || name.starts_with("libtorch") || name.starts_with("libc10")) return true;
+  return file.find("/include/crt/") != std::string_view::npos || name == "cuda_runtime.h" || name == "cuda_runtime_api.h" || name == "device_launch_parameters.h";
 }
 
 engine::SourceLocation location(const ir::Recording& recording, const ir::Frame& frame, std::string_view role) {

@@ -115,6 +115,29 @@ class GraphLine:
             fields["params"] = params
         return self.node("kernel", places, stream, function=self.functions.index(name), grid=[grid, 1, 1], block=[128, 1, 1], **fields)
 
+    def fill(self, target: int, offset: int, size: int, stream: int = 0) -> int:
+        """A memset of `size` bytes."""
+        if "copy_params" not in self.extra:
+            self.extra.append("copy_params")
+        return self.node("memset", (), stream, dst=hex(self.recording.base(target) + offset), width=size, element_bytes=1, dst_allocation=target)
+
+    def replayed(self, launches) -> None:
+        """(start in us, tracer's stream) of each launch; 2 us per node, one after the other."""
+        self.extra += ["replay_times", "replay_streams"]
+        for number, (start, stream) in enumerate(launches):
+            ops = [[i, 0, stream, (start + 2 * i) * 1000, (start + 2 * i + 2) * 1000] for i in range(len(self.nodes))]
+            self.replays.append({"correlation": 100 * start + number, "launch_stream": stream, "ops": ops})
+
+    def failed(self, call: str, error: str, places=(), stream: int | None = None, thread: int = 0, status: str = "invalidated") -> None:
+        self.extra.append("capture_status")
+        self.info.update(capture_status=status, failed_call=call, failed_error=error, instantiated=False)
+        if places:
+            self.info["failed_stack"] = self.stack(places)
+        if stream is not None:
+            self.info["failed_stream"] = self.stream(stream)
+        if thread:
+            self.info["failed_thread"] = thread
+
     def sync(self, kind: str, stream: int, event: int = 0, record: int | None = None, places=(), **fields) -> int:
         op = {"kind": kind, "stream": self.stream(stream), "sequence": self.recording.tick(), **fields}
         if event:
@@ -249,5 +272,374 @@ def null_address() -> None:
     r.write(place + "good/zero_count")
 
 
+def capture_failed() -> None:
+    place = "capture/capture_failed/"
+    step = [(90, "capture"), (12, "main")]
+
+    def begun(r, mode="global", **extra):
+        g = r.graph(capture_mode=mode, **extra)
+        g.sync("begin_capture", 0, places=[(88, "capture"), *step[1:]], thread=7)
+        g.kernel("rms_norm", places=[(20, "norm"), *step], thread=7)
+        g.kernel("qkv_gemm", places=[(24, "attention"), *step], thread=7)
+        return g
+
+    broken = [
+        ("legacy_stream", "cuLaunchKernel", "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", [(31, "extension_op")], 1, 7),
+        ("synchronisation", "cuStreamSynchronize", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", [(33, "log_norm")], 0, 7),
+        ("allocation", "cuMemAlloc_v2", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", [(35, "grow_workspace")], None, 7),
+        ("allocation_in_another_thread", "cuMemAlloc_v2", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", [("/home/user/loader.py", 61, "prefetch")], None, 9),
+        ("event_of_another_capture", "cuStreamWaitEvent", "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", [(37, "wait_for_draft")], 0, 7),
+        ("pageable_copy", "cuMemcpyHtoD_v2", "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", [(39, "upload_lengths")], 0, 7),
+        ("lazy_initialisation", "cuModuleLoadData", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", [(41, "first_gemm")], None, 7),
+        ("ended_in_another_thread", "cuStreamEndCapture", "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", [(95, "worker")], 0, 9),
+    ]
+    for name, call, error, places, stream, thread in broken:
+        r = Recording()
+        g = begun(r)
+        g.failed(call, error, [*places, *step], stream, thread)
+        g.end(params=False)
+        r.write(place + "bad/" + name)
+
+    r = Recording()
+    g = begun(r)
+    g.wait(1, 0, [(44, "shared_experts"), *step], unjoined=True)
+    g.kernel("shared_gemm", places=[(45, "shared_experts"), *step], stream=1, thread=7)
+    g.kernel("routed_gemm", places=[(50, "routed_experts"), *step], thread=7)
+    g.failed("cuStreamEndCapture", "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", [(93, "capture"), *step[1:]], 0, 7, "failed")
+    g.end(params=False)
+    r.write(place + "bad/unjoined_stream")
+
+    # Nothing but the status is known.
+    r = Recording()
+    g = r.graph(stacks=False, capture_status="failed")
+    g.extra.append("capture_status")
+    g.end(params=False)
+    r.write(place + "bad/unseen_call")
+
+    r = Recording()
+    g = begun(r, facts=["capture_status"], capture_status="ok")
+    g.wait(1, 0, [(44, "shared_experts"), *step])
+    g.kernel("shared_gemm", places=[(45, "shared_experts"), *step], stream=1)
+    g.wait(0, 1, [(47, "shared_experts"), *step])
+    g.kernel("combine", places=[(52, "forward"), *step])
+    g.end(params=False)
+    r.write(place + "good/joined")
+
+
+def side_stream_per_layer() -> None:
+    place = "streams/side_stream_per_layer/"
+
+    def layers(count, stream_of):
+        r = Recording()
+        g = r.graph()
+        for layer in range(count):
+            at = [(70, "forward"), (90, "capture")]
+            g.kernel("rms_norm", places=[(20, "norm"), *at])
+            side = stream_of(layer)
+            g.wait(side, 0, [(43, "shared_experts"), *at])
+            g.kernel("routed_gemm", places=[(50, "routed_experts"), *at])
+            g.kernel("shared_gemm", places=[(45, "shared_experts"), *at], stream=side)
+            g.wait(0, side, [(55, "forward"), *at])
+            g.kernel("combine", places=[(56, "forward"), *at])
+        g.end(params=False)
+        return r
+
+    layers(12, lambda layer: 1 + layer).write(place + "bad/stream_per_layer")
+    layers(61, lambda layer: 1 + layer % 32).write(place + "bad/pool_of_32_streams")
+    layers(12, lambda layer: 1).write(place + "good/one_side_stream")
+    layers(12, lambda layer: 1 + layer % 2).write(place + "good/two_streams_in_turn")
+    # A stream for each role, kept over the layers.
+    r = Recording()
+    g = r.graph()
+    for _ in range(6):
+        for role, side in (("kv", 1), ("gate", 2), ("shared", 3)):
+            g.kernel("before_" + role)
+            g.wait(side, 0)
+            g.kernel("main_" + role)
+            g.kernel("side_" + role, stream=side)
+            g.wait(0, side)
+            g.kernel("after_" + role)
+    g.end(params=False)
+    r.write(place + "good/a_stream_for_each_role")
+
+
+def recapture_churn() -> None:
+    place = "capture/recapture_churn/"
+
+    def step(r, x, weights, key="8", **info):
+        g = r.graph("decode", facts=["capture_status", "graph_key", "instantiate_info"], capture_status="ok", instantiated=True, instantiate_ns=4_000_000,
+                    **({"batch_size": int(key)} if key else {}), **info)
+        g.sync("begin_capture", 0, places=[(88, "capture"), (12, "serve")])
+        for layer in range(3):
+            g.kernel("rms_norm", [(x, 0)], [(20, "norm"), (90, "capture")])
+            g.kernel("gemm", [(weights, 4096 * layer), (x, 0)], [(24, "mlp"), (90, "capture")])
+        return g
+
+    def again(r, of, key):
+        info = {"name": "again", "begin_sequence": r.tick(), "end_sequence": r.tick(), "instantiated": True, "instantiate_ns": 4_000_000, "capture_status": "ok"}
+        if key:
+            info["batch_size"] = int(key)
+        line = {"type": "instance", "graph": r.numbers, "of": of, "process": 0, "info": info}
+        r.numbers += 1
+        return line
+
+    for name, key in (("bad/equal_captures", "8"), ("bad/equal_captures_without_key", ""), ("good/captured_twice", "8")):
+        r = Recording()
+        x, weights = r.alloc(), r.alloc()
+        g = step(r, x, weights, key)
+        number = r.numbers
+        r.numbers += 1
+        lines = [again(r, number, key) for _ in range(1 if name.startswith("good") else 3)]
+        r.numbers = number
+        g.end(number_of_lines_after=lines)
+        r.numbers = number + 1 + len(lines)
+        r.write(place + name)
+
+    # Each step's input lies elsewhere; the executable before is dropped.
+    r = Recording()
+    inputs, weights = [r.alloc() for _ in range(4)], r.alloc()
+    for x in inputs:
+        number = step(r, x, weights).end()
+        r.body.append({"type": "exec", "graph": number, "last_launch_sequence": r.tick(), "destroyed_sequence": r.tick()})
+    r.write(place + "bad/input_that_moves")
+
+    r = Recording()
+    x, weights = r.alloc(), r.alloc()
+    number = step(r, x, weights).end()
+    r.body.append({"type": "exec", "graph": number, "last_launch_sequence": r.tick(), "failed_updates": 5})
+    r.write(place + "bad/refused_updates")
+
+    # Pieces of one model under one key: equal kernels, weights of their own, all alive.
+    r = Recording()
+    x, weights = r.alloc(), [r.alloc() for _ in range(6)]
+    numbers = [step(r, x, w).end() for w in weights]
+    r.body += [{"type": "exec", "graph": number, "last_launch_sequence": r.tick()} for number in numbers]
+    r.write(place + "good/pieces_of_one_model")
+
+
+def stale_address() -> None:
+    place = "addresses/stale_address/"
+
+    def decode(r, x, weights, out, **options):
+        g = r.graph("decode", **options)
+        for layer in range(4):
+            at = [(70, "forward"), (90, "capture")]
+            g.kernel("rms_norm", [x, (out, 0)], [(20, "norm"), *at])
+            g.kernel("gemm", [(out, 0), (weights, 4096 * layer), (out, 4096)], [(24, "mlp"), *at])
+        return g
+
+    def used(r, number, launched=True, destroyed=False):
+        r.body.append({"type": "exec", "graph": number, **({"last_launch_sequence": r.tick()} if launched else {}), **({"destroyed_sequence": r.tick()} if destroyed else {})})
+
+    def start(framework=""):
+        r = Recording(framework)
+        return r, r.alloc(), r.alloc(), r.alloc()
+
+    r, x, w, out = start()
+    number = decode(r, (x, 0), w, out).end()
+    r.free(x)
+    used(r, number)
+    r.write(place + "bad/launched_after_the_free")
+
+    r, x, w, out = start()
+    number = decode(r, (x, 0), w, out).end()
+    used(r, number)
+    r.free(x)
+    again = r.alloc(at=r.base(x))
+    other = r.graph("prefill")
+    other.kernel("embed", [(again, 0)])
+    used(r, other.end())
+    lines = r.lines()  # the second owner of the range is known only after the first is gone
+    first = next(line for line in lines if line["type"] == "allocations")
+    first["allocations"] = [row for row in first["allocations"] if row["id"] != again]
+    position = next(i for i, line in enumerate(lines) if line["type"] == "exec") + 1
+    lines.insert(position, {"type": "allocations", "process": 0, "allocations": [r.allocations[x], r.allocations[again]]})
+    lines[-1]["records"] += 1
+    r.lines = lambda: lines
+    r.write(place + "bad/handed_out_again")
+
+    r, x, w, out = start()
+    r.free(x)
+    stale = r.base(x)
+    g = decode(r, (w, 0), w, out)
+    g.kernel("rms_norm", [stale + 256, (out, 0)], [(21, "norm"), (70, "forward")])
+    g.end()
+    lines = r.lines()
+    lines[2]["allocations"][x]["free_sequence"] = r.allocations[x]["free_sequence"]
+    r.lines = lambda: lines
+    r.write(place + "bad/freed_before_instantiation")
+
+    r, x, w, out = start()
+    g = decode(r, (x, 0), w, out)
+    g.kernel("gemm", [0x7E1000000000, (w, 0), (out, 4096)], [(25, "mlp"), (70, "forward")])
+    g.end()
+    r.write(place + "bad/unmapped")
+
+    # Blocks of a caching allocator: the input was given back and nobody noticed.
+    for name, state in (("bad/given_back_to_the_allocator", "free"), ("good/input_is_held", "active")):
+        r = Recording("pytorch")
+        segment = r.alloc(4 << 20)
+        g = r.graph("decode", facts=["allocator_state"])
+        for layer in range(4):
+            g.kernel("rms_norm", [(segment, 0), (segment, 1 << 20)], [(20, "norm"), (70, "forward")])
+        g.end()
+        r.blocks([(segment, 0, 1 << 20, state, ""), (segment, 1 << 20, 1 << 20, "free", "(0, 1)"), (segment, 2 << 20, 2 << 20, "free", "")])
+        r.write(place + name)
+
+    r, x, w, out = start()
+    number = decode(r, (x, 0), w, out).end()
+    used(r, number, destroyed=True)
+    r.free(x)
+    other = r.graph("prefill")
+    other.kernel("embed", [(w, 0)])
+    used(r, other.end())
+    r.write(place + "good/graph_destroyed_first")
+
+    # The end of a program: everything is freed, nothing follows.
+    r, x, w, out = start()
+    number = decode(r, (x, 0), w, out).end()
+    used(r, number)
+    for allocation in (out, x, w):
+        r.free(allocation)
+    r.write(place + "good/end_of_the_program")
+
+    # Numbers as large as addresses.
+    r, x, w, out = start()
+    g = r.graph("decode")
+    for layer in range(4):
+        g.kernel("embed", [(x, 0), 0x0000040000000800 + layer, (out, 0)])
+    number = g.end()
+    used(r, number)
+    r.write(place + "good/large_numbers")
+
+    # A framework with a caching allocator whose state is unknown: what was freed is reported, the rest is not checked.
+    r, x, w, out = start("pytorch")
+    number = decode(r, (x, 0), w, out).end()
+    r.free(x)
+    used(r, number)
+    r.write("stale_address_allocator_unknown/recording", "tests/golden/cli")
+
+
+def escaped_work() -> None:
+    place = "capture/escaped_work/"
+
+    def step(g, skip=(), extra=(), caller=90, stream=0, tune=False):
+        at = [(70, "forward"), (caller, "run")]
+        for layer in range(3):
+            for name, line in (("rms_norm", 20), ("qkv_gemm", 24), ("attention_decode", 28), ("out_gemm", 30)):
+                if name not in skip:
+                    g.kernel(name, places=[(line, "layer"), *at], thread=7, stream=stream)
+                if tune and layer == 0 and name == "qkv_gemm":
+                    g.kernel("gemm_candidate", places=[(line, "layer"), *at], thread=7, stream=stream)
+        for name, line, function in extra:
+            g.kernel(name, places=[(line, function), (caller, "run")], thread=7, stream=stream)
+
+    def both(eager, captured, stacks=True):
+        r = Recording()
+        e = r.graph("launches outside capture", "eager", stacks=stacks)
+        eager(e)
+        e.end(params=False)
+        e.recording.body[-1]["facts"].append("capture_streams")
+        g = r.graph("decode", stacks=stacks, facts=["eager_launches"])
+        captured(g)
+        g.end(params=False)
+        return r
+
+    both(lambda e: [step(e, caller=80) for _ in range(2)], lambda g: step(g, skip=["attention_decode"])).write(place + "bad/attention_not_captured")
+    both(lambda e: [step(e) for _ in range(2)], lambda g: step(g, skip=["attention_decode"]), stacks=False).write(place + "bad/without_stacks")
+
+    # Launched while the graph is captured, on another stream.
+    r = Recording()
+    g = r.graph("decode", facts=["eager_launches"])
+    g.sync("begin_capture", 0, thread=7)
+    e = r.graph("launches outside capture", "eager")
+    for layer in range(2):
+        g.kernel("rms_norm", places=[(20, "layer"), (70, "forward")], thread=7)
+        e.kernel("attention_decode", places=[(28, "layer"), (70, "forward")], stream=5, thread=7)
+        e.kernel("tokenizer_kernel", places=[("/home/user/server.py", 5, "poll")], stream=6, thread=9)
+        g.kernel("out_gemm", places=[(30, "layer"), (70, "forward")], thread=7)
+        g.kernel("mlp_gemm", places=[(31, "layer"), (70, "forward")], thread=7)
+    g.end(params=False)
+    e.end(params=False)
+    r.body[-1]["facts"].append("capture_streams")
+    r.body.insert(0, r.body.pop())
+    first = r.graph("warm-up", "eager")
+    first.kernel("rms_norm", places=[(20, "layer"), (70, "forward")], thread=7)
+    first.kernel("rms_norm", places=[(20, "layer"), (70, "forward")], thread=7)
+    for name in ("out_gemm", "mlp_gemm"):
+        first.kernel(name, places=[(30, "layer"), (70, "forward")], thread=7)
+        first.kernel(name, places=[(30, "layer"), (70, "forward")], thread=7)
+    for index, node in enumerate(first.nodes):
+        node["sequence"] = index + 1
+    first.end(params=False)
+    r.body.insert(0, r.body.pop())
+    r.write(place + "bad/launched_during_capture")
+
+    both(lambda e: [step(e, caller=80) for _ in range(3)], step).write(place + "good/same_work")
+    both(lambda e: [step(e, caller=80, tune=True), step(e, caller=80)], step).write(place + "good/tuned_once")
+    both(lambda e: [step(e, caller=80, extra=[("fill_lengths", 12, "prepare")]) for _ in range(2)], step).write(place + "good/prepared_elsewhere")
+
+
+def workspace_alias() -> None:
+    place = "addresses/workspace_alias/"
+    pool1, pool2 = "(0, 1)", "(0, 2)"
+
+    def gemms(g, workspace, own, weights):
+        for layer in range(3):
+            g.kernel("split_k_gemm", [(weights, 4096 * layer, "const_pointer"), (workspace, 0), (own, 4096)], [(24, "mlp"), (90, "capture")])
+            g.kernel("reduce", [(own, 4096), (own, 8192)], [(25, "mlp"), (90, "capture")])
+
+    def pools(workspace_pool, second_pool):
+        r = Recording("pytorch")
+        weights, workspace, one, two = (r.alloc(2 << 20) for _ in range(4))
+        for name, own in (("decode_8", one), ("decode_16", two)):
+            g = r.graph(name, facts=["allocator_state"])
+            gemms(g, workspace, own, weights)
+            g.end()
+        r.blocks([(weights, 0, 2 << 20, "active", ""), (workspace, 0, 2 << 20, "active", workspace_pool), (one, 0, 2 << 20, "active", pool1), (two, 0, 2 << 20, "active", second_pool)])
+        return r
+
+    pools(pool1, pool2).write(place + "bad/workspace_of_another_pool")
+    pools(pool1, pool1).write(place + "good/shared_pool")
+    pools("", pool2).write(place + "good/workspace_outside_the_pools")
+
+    def concurrent(shared, streams, starts):
+        r = Recording()
+        weights, scratch, other = (r.alloc() for _ in range(3))
+        for name, buffer, stream, start in (("draft", scratch, streams[0], starts[0]), ("verify", scratch if shared else other, streams[1], starts[1])):
+            g = r.graph(name, facts=["allocator_state"])
+            g.fill(buffer, 0, 4096)
+            g.kernel("gemm", [(weights, 0, "const_pointer"), (buffer, 0)], [(24, "mlp"), (90, name)])
+            g.kernel("reduce", [(buffer, 0)], [(25, "mlp"), (90, name)])
+            g.replayed([(start, stream), (start + 100, stream)])
+            g.end()
+        r.blocks([(allocation, 0, 1 << 16, "active", "") for allocation in (weights, scratch, other)])
+        return r
+
+    concurrent(True, (7, 9), (10, 12)).write(place + "bad/replays_overlap")
+    concurrent(True, (7, 7), (10, 16)).write(place + "good/one_after_the_other")
+    concurrent(False, (7, 9), (10, 12)).write(place + "good/a_buffer_for_each")
+
+    def handed(state):
+        r = Recording("pytorch")
+        pool = r.alloc(2 << 20)
+        for name, source, target in (("piece_0", 8192, 0), ("piece_1", 0, 4096), ("piece_2", 4096, 0)):
+            g = r.graph(name, facts=["allocator_state"])
+            g.kernel("layer", [(pool, source, "const_pointer"), (pool, 16384)], [(24, "piece"), (90, name)])
+            g.fill(pool, target, 4096)
+            g.end()
+        r.blocks([(pool, 0, 4096, state, pool1), (pool, 4096, 4096, "active", pool1), (pool, 8192, 4096, "active", pool1), (pool, 12288, (2 << 20) - 12288, "free", pool1)])
+        return r
+
+    handed("free").write(place + "bad/hand_over_that_nobody_holds")
+    handed("active").write(place + "good/hand_over_that_is_held")
+
+
 def main() -> None:
     null_address()
+    stale_address()
+    workspace_alias()
+    capture_failed()
+    escaped_work()
+    side_stream_per_layer()
+    recapture_churn()

@@ -81,6 +81,7 @@ struct EagerSite {
   ir::StackId stack;
   bool allocations_known = false;
   Config config;
+  std::uint64_t rows = 0, launches = 0;  // recorders keep the arguments of the first launches at a place and count the rest
   std::vector<Seen> words;
 };
 
@@ -211,7 +212,9 @@ class Check final : public engine::RecordingCheck {
       const Config config{kernel->grid, kernel->block};
       const bool known = graph.facts.contains(Fact::allocations);
       auto site = std::find_if(sites.begin(), sites.end(), [&](const EagerSite& s) { return s.stack == stack && s.config == config && s.allocations_known == known; });
-      if (site == sites.end()) site = sites.insert(sites.end(), EagerSite{stack, known, config, {}});
+      if (site == sites.end()) site = sites.insert(sites.end(), EagerSite{stack, known, config, 0, 0, {}});
+      ++site->rows;
+      site->launches += graph.launches.empty() ? 1 : graph.launches[node];
       if (site->words.size() < words.size()) site->words.resize(words.size());
       for (std::size_t i = 0; i < words.size(); ++i)
         if (words[i].size_bytes == 8) site->words[i].add(classify(words[i]));
@@ -420,17 +423,21 @@ class Check final : public engine::RecordingCheck {
       for (const EagerSite& other : eager->second) best = std::max(best, common_frames(context.recording, site.key.stack, other.stack));
       const bool same = same_place(context.recording, site.key.stack, best);
       Seen all, same_config;
+      bool all_kept = true;
       ir::StackId stack;
       for (const EagerSite& other : eager->second) {
         // Without the allocations an address cannot be told from a number.
         if (word.type != WordType::pointer && !other.allocations_known) continue;
         if (word.word >= other.words.size() || (same && common_frames(context.recording, site.key.stack, other.stack) != best)) continue;
         all.add(other.words[word.word]);
+        all_kept = all_kept && other.launches <= other.rows;
         if (other.config == word.config) same_config.add(other.words[word.word]);
         if (!stack.is_valid()) stack = other.stack;
       }
       const Seen& outside = same_config.null + same_config.non_null() > 0 ? same_config : all;
-      if (always_address(outside, word.type)) {
+      // Not all arguments were kept, and the graph passes an address in other layers: a layer may lack it outside capture too.
+      const bool may_be_mixed = !all_kept && word.in_graph.non_null() > 0;
+      if (always_address(outside, word.type) && !may_be_mixed) {
         // Stacks that are known and share no place: another caller.
         const bool other_caller = !same && best == 0 && site.key.stack.is_valid() && stack.is_valid();
         return {Kind::finding, other_caller ? Confidence::possible : Confidence::likely,

@@ -1,0 +1,480 @@
+// A graph holds an address whose memory was given back: a replay reads or writes what others own by then.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "rules/common/arguments.h"
+#include "rules/common/describe.h"
+#include "rules/common/occurrences.h"
+
+namespace cglint::rules {
+namespace {
+
+using ir::AllocationId;
+using ir::Fact;
+using ir::NodeId;
+
+constexpr std::array<ir::FactSet, 2> kNeeds = {ir::FactSet{Fact::nodes, Fact::kernel_params, Fact::allocations},
+                                               ir::FactSet{Fact::nodes, Fact::copy_params, Fact::allocations}};
+constexpr engine::RuleInfo kInfo = {
+    .code = "CG302",
+    .slug = "stale-address",
+    .family = "addresses",
+    .summary = "A graph holds an address whose memory was given back: a replay reads or writes what others own by then.",
+    .severity = engine::Severity::error,
+    .status = engine::RuleStatus::preview,
+    .since = "0.1.0",
+    .scope = engine::RuleScope::recording,
+    .needs = kNeeds,
+    .uses = ir::FactSet{Fact::allocator_state, Fact::source_frames},
+};
+
+constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 32;   // words below are numbers
+constexpr std::uint64_t kHighestAddress = std::uint64_t{1} << 57;
+constexpr std::size_t kMaxGraphsPerUse = 64;
+constexpr std::uint16_t kCopySource = 0xfffe, kCopyTarget = 0xffff;  // in place of a kernel's argument
+
+struct Node {
+  NodeId id;
+  std::uint64_t source_id = 0;
+  std::int32_t layer = -1;
+  std::string label;
+};
+
+struct SeenGraph {
+  engine::Finding finding;           // names it
+  ir::ProcessId process;
+  std::uint64_t end_sequence = 0;    // last moment of its capture
+  std::uint32_t instances = 1;
+  std::set<AllocationId> memory;     // that it uses
+};
+
+// An address that graphs hold.
+struct UseKey {
+  ir::ProcessId process;
+  AllocationId allocation;           // that held it at capture; invalid: none
+  std::uint64_t value = 0;
+  ir::FunctionId function;           // invalid for copies
+  std::uint32_t word = 0;
+  friend bool operator==(const UseKey&, const UseKey&) = default;
+};
+struct UseHash {
+  std::size_t operator()(const UseKey& key) const {
+    std::uint64_t h = key.value ^ (std::uint64_t{key.allocation.index()} << 17) ^ (std::uint64_t{key.function.index()} << 40) ^ (std::uint64_t{key.word} << 57);
+    h = (h ^ key.process.index()) * 0x9e3779b97f4a7c15U;
+    return static_cast<std::size_t>(h ^ h >> 32);
+  }
+};
+struct Use {
+  UseKey key;
+  std::uint16_t slot = 0, offset_bytes = 0;
+  WordType type = WordType::unknown;
+  ir::StackId stack;
+  std::uint64_t sequence = 0;        // of the node; 0: unknown
+  Node first;
+  std::vector<std::uint32_t> graphs; // indices, ascending, at most kMaxGraphsPerUse
+  std::vector<Node> nodes;           // of the first graph
+  std::size_t node_count = 0;        // in the first graph
+};
+
+// Why an address is stale, and how sure that is.
+struct Stale {
+  engine::Confidence confidence = engine::Confidence::likely;
+  std::string why;                   // no addresses, no numbers that change from run to run
+  std::string kind;                  // for grouping and the fingerprint
+  ir::StackId freed_at;
+  Fact fact = Fact::allocations;
+  bool reused = false;
+  std::uint32_t graph = 0;           // the first that holds it
+  std::uint32_t graphs = 0;          // how many do
+  std::uint64_t cause = 0;           // equal for addresses that went stale together
+};
+
+// Ranges sorted by base, of one process, with the largest end so far: finds everything around an address.
+template <typename T>
+class Ranges {
+ public:
+  void add(std::uint64_t base, std::uint64_t size, T what) {
+    std::uint64_t end = 0;
+    if (size == 0) return;
+    if (__builtin_add_overflow(base, size, &end)) end = std::numeric_limits<std::uint64_t>::max();
+    rows_.push_back({base, end, what});
+  }
+  void sort() {
+    std::sort(rows_.begin(), rows_.end(), [](const Row& a, const Row& b) { return std::tuple(a.base, a.end) < std::tuple(b.base, b.end); });
+    std::uint64_t reach = 0;
+    for (Row& row : rows_) row.reach = reach = std::max(reach, row.end);
+  }
+  // Calls visit(what) for every range that contains `address`, nearest base first; visit returns false to stop.
+  template <typename Visit>
+  void around(std::uint64_t address, const Visit& visit) const {
+    auto it = std::upper_bound(rows_.begin(), rows_.end(), address, [](std::uint64_t value, const Row& row) { return value < row.base; });
+    while (it != rows_.begin()) {
+      --it;
+      if (it->reach <= address) return;
+      if (address < it->end && !visit(it->what)) return;
+    }
+  }
+
+ private:
+  struct Row {
+    std::uint64_t base, end;
+    T what;
+    std::uint64_t reach = 0;
+  };
+  std::vector<Row> rows_;
+};
+
+class Check final : public engine::RecordingCheck {
+ public:
+  void see(const engine::GraphContext& context) override {
+    const ir::Graph& graph = context.graph;
+    const bool eager = graph.info.role == ir::GraphRole::eager;
+    if (!graph.facts.contains(Fact::allocations)) return;
+    if (!eager && graph.facts.contains(Fact::allocator_state)) state_expected_ = true;
+    std::uint32_t index = ~std::uint32_t{0};
+    if (!eager) {
+      SeenGraph seen;
+      engine::name_graph(seen.finding, context);
+      seen.process = graph.info.process;
+      seen.instances = graph.info.instances;
+      seen.end_sequence = graph.info.end_sequence;
+      if (!graph.sequence.empty())
+        for (const NodeId node : graph.nodes()) seen.end_sequence = std::max(seen.end_sequence, graph.sequence[node]);
+      last_sequence_ = std::max(last_sequence_, seen.end_sequence);
+      index = static_cast<std::uint32_t>(graphs_.size());
+      graphs_.push_back(std::move(seen));
+      index_of_graph_.emplace(context.graph_id, index);
+    } else if (!graph.sequence.empty()) {
+      for (const NodeId node : graph.nodes()) last_sequence_ = std::max(last_sequence_, graph.sequence[node]);
+    }
+    for (const NodeId node : graph.nodes()) {
+      if (!graph.enabled.empty() && graph.enabled[node] == 0) continue;
+      if (const ir::KernelNode* const kernel = graph.kernel(node); kernel != nullptr && graph.facts.contains(Fact::kernel_params)) {
+        const auto words = graph.params_of(*kernel);
+        for (std::uint32_t i = 0; i < words.size(); ++i) {
+          const ir::ParamWord& word = words[i];
+          if (word.size_bytes != 8 || (!word.allocation.is_valid() && (word.value < kLowestAddress || word.value >= kHighestAddress))) continue;
+          auto& [inside, outside] = anywhere_[{kernel->function, i}];
+          ++(word.allocation.is_valid() ? inside : outside);
+          if (!eager) note(context, index, node, {graph.info.process, word.allocation, word.value, kernel->function, i}, word.slot, word.offset_bytes, &word);
+        }
+      } else if (const ir::MemcpyNode* const copy = graph.memcpy(node); copy != nullptr && !eager && graph.facts.contains(Fact::copy_params)) {
+        if (copy->src >= kLowestAddress && copy->src_kind != ir::MemoryKind::array)
+          note(context, index, node, {graph.info.process, copy->src_allocation, copy->src, {}, kCopySource}, kCopySource, 0, nullptr);
+        if (copy->dst >= kLowestAddress && copy->dst_kind != ir::MemoryKind::array)
+          note(context, index, node, {graph.info.process, copy->dst_allocation, copy->dst, {}, kCopyTarget}, kCopyTarget, 0, nullptr);
+      } else if (const ir::MemsetNode* const fill = graph.memset(node); fill != nullptr && !eager && graph.facts.contains(Fact::copy_params)) {
+        if (fill->dst >= kLowestAddress) note(context, index, node, {graph.info.process, fill->dst_allocation, fill->dst, {}, kCopyTarget}, kCopyTarget, 0, nullptr);
+      }
+    }
+  }
+
+  void finish(const engine::RecordingContext& context, engine::FindingSink& sink) override {
+    prepare(context.recording);
+    // One finding for each piece of memory that went; all that hold it repeat it.
+    std::map<std::tuple<std::uint32_t, std::string, std::uint64_t>, std::pair<std::vector<const Use*>, Stale>> found;
+    for (const Use& use : uses_) {
+      const std::optional<Stale> stale = judge(context, use);
+      if (!stale) continue;
+      // What is not shown unless asked for is told once.
+      const std::uint64_t cause = stale->confidence == engine::Confidence::possible ? ~std::uint64_t{0} : stale->cause;
+      const auto [it, inserted] = found.try_emplace({stale->graph, stale->kind, cause}, std::vector<const Use*>{&use}, *stale);
+      if (inserted) continue;
+      it->second.first.push_back(&use);
+      Stale& known = it->second.second;
+      known.confidence = std::max(known.confidence, stale->confidence);
+      known.reused |= stale->reused;
+      known.graphs = std::max(known.graphs, stale->graphs);
+    }
+    for (const auto& [key, entry] : found) report(context, sink, entry.first, entry.second);
+    if (!state_expected_ && context.recording.allocator_blocks.empty() && could_hide(context.recording))
+      sink.not_checked({Fact::allocator_state},
+                       "allocator state unknown: memory that was given back but is still held by a caching allocator cannot be seen; what was really "
+                       "freed was checked");
+  }
+
+ private:
+  void note(const engine::GraphContext& context, std::uint32_t index, NodeId node, const UseKey& key, std::uint16_t slot, std::uint16_t offset_bytes,
+            const ir::ParamWord* word) {
+    const ir::Graph& graph = context.graph;
+    const auto [it, inserted] = use_index_.try_emplace(key, uses_.size());
+    if (inserted) {
+      Use use;
+      use.key = key;
+      use.slot = slot;
+      use.offset_bytes = offset_bytes;
+      use.type = word == nullptr ? WordType::pointer
+                                 : word_type(context.recording, context.analyses.identities().of(key.function), key.function, *word);
+      if (use.type == WordType::scalar && !key.allocation.is_valid()) {
+        use_index_.erase(it);
+        return;
+      }
+      use.stack = graph.stack.empty() ? ir::StackId() : graph.stack[node];
+      use.sequence = graph.sequence.empty() ? 0 : graph.sequence[node];
+      uses_.push_back(std::move(use));
+    }
+    Use& use = uses_[it->second];
+    if (key.allocation.is_valid()) graphs_[index].memory.insert(key.allocation);
+    if (use.graphs.empty() || (use.graphs.back() != index && use.graphs.size() < kMaxGraphsPerUse)) use.graphs.push_back(index);
+    if (use.graphs.front() != index) return;
+    if (use.node_count++ < 16)
+      use.nodes.push_back({node, graph.source_id.empty() ? node.index() : graph.source_id[node], layer_of(context, node), context.analyses.identities().label(graph, node)});
+  }
+
+  void prepare(const ir::Recording& recording) {
+    for (const AllocationId id : recording.allocations.ids()) {
+      const ir::Allocation& row = recording.allocations[id];
+      allocations_[row.process].add(row.base, row.size_bytes, id);
+      last_sequence_ = std::max(last_sequence_, row.alloc_sequence);
+    }
+    for (auto& [process, ranges] : allocations_) ranges.sort();
+    for (const ir::AllocatorBlock& block : recording.allocator_blocks) blocks_[{block.process, block.sequence}].add(block.base, block.size_bytes, &block);
+    for (auto& [key, ranges] : blocks_) {
+      ranges.sort();
+      snapshots_[key.first].push_back(key.second);
+    }
+    for (const ir::ExecutableUse& use : recording.executable_uses) {
+      const auto graph = index_of_graph_.find(use.graph);
+      if (graph == index_of_graph_.end()) continue;
+      Life& life = lives_[graph->second];
+      ++life.known;
+      life.last_launch = std::max(life.last_launch, use.last_launch_sequence);
+      if (use.destroyed_sequence != 0) ++life.destroyed_count, life.destroyed = std::max(life.destroyed, use.destroyed_sequence);
+      last_sequence_ = std::max(last_sequence_, use.last_launch_sequence);
+    }
+  }
+
+  struct Life {
+    std::uint32_t known = 0, destroyed_count = 0;
+    std::uint64_t last_launch = 0, destroyed = 0;
+  };
+  // The moment from which the graph cannot be launched any more; the end of time if it can.
+  [[nodiscard]] std::uint64_t end_of_life(std::uint32_t graph) const {
+    const auto life = lives_.find(graph);
+    const bool gone = life != lives_.end() && life->second.destroyed_count >= graphs_[graph].instances;
+    return gone ? life->second.destroyed : std::numeric_limits<std::uint64_t>::max();
+  }
+  [[nodiscard]] std::uint64_t last_launch(std::uint32_t graph) const {
+    const auto life = lives_.find(graph);
+    return life == lives_.end() ? 0 : life->second.last_launch;
+  }
+
+  [[nodiscard]] std::optional<Stale> judge(const engine::RecordingContext& context, const Use& use) const {
+    const ir::Recording& recording = context.recording;
+    if (recording.allocations.contains(use.key.allocation)) {
+      const ir::Allocation& allocation = recording.allocations[use.key.allocation];
+      if (allocation.free_sequence != 0)
+        if (auto stale = freed_after_capture(recording, use, allocation)) return stale;
+      return given_back_to_allocator(use);
+    }
+    return outside_memory(recording, use);
+  }
+
+  [[nodiscard]] std::optional<Stale> freed_after_capture(const ir::Recording& recording, const Use& use, const ir::Allocation& allocation) const {
+    if (allocation.kind == ir::Allocation::Kind::graph_node) return std::nullopt;  // the graph's own allocation nodes
+    const std::uint64_t freed = allocation.free_sequence;
+    Stale stale;
+    stale.freed_at = allocation.free_stack;
+    bool launched = false, watched = false, partly = false;
+    for (const std::uint32_t graph : use.graphs) {
+      if (end_of_life(graph) <= freed) continue;
+      // Freed during its capture, after the node: as stale as later.
+      if (stale.graphs++ == 0) stale.graph = graph;
+      launched = launched || last_launch(graph) > freed;
+      watched = watched || lives_.contains(graph);
+      // A program that ends frees all that a graph uses, or leaves it all to the driver.
+      std::size_t gone = 0;
+      for (const AllocationId id : graphs_[graph].memory)
+        if (recording.allocations.contains(id) && recording.allocations[id].free_sequence != 0) ++gone;
+      partly = partly || 2 * gone <= graphs_[graph].memory.size();
+    }
+    if (stale.graphs == 0) return std::nullopt;
+    stale.reused = handed_out_again(recording, use, freed);
+    stale.kind = launched ? "freed-and-launched" : "freed";
+    stale.cause = stale.freed_at.is_valid() ? std::uint64_t{1} << 32 | stale.freed_at.index() : use.key.allocation.index();
+    stale.why = launched ? "freed after the capture, and the graph was launched after that" : "freed after the capture, while the graph can still be launched";
+    // At the end of a program memory is freed and graphs are not launched again: nothing happens after. And where the end of graphs
+    // is not recorded this one may have been destroyed before.
+    const bool goes_on = stale.reused || last_sequence_ > freed || partly;
+    stale.confidence = launched ? engine::Confidence::certain : goes_on && watched ? engine::Confidence::likely : engine::Confidence::possible;
+    return stale;
+  }
+
+  [[nodiscard]] bool handed_out_again(const ir::Recording& recording, const Use& use, std::uint64_t freed) const {
+    bool again = false;
+    if (const auto ranges = allocations_.find(use.key.process); ranges != allocations_.end())
+      ranges->second.around(use.key.value, [&](AllocationId id) {
+        again = again || recording.allocations[id].alloc_sequence > freed;
+        return !again;
+      });
+    return again;
+  }
+
+  // A block that is free in the allocator's general pool can be handed out to anybody. In a graph's own pool free blocks are normal.
+  [[nodiscard]] std::optional<Stale> given_back_to_allocator(const Use& use) const {
+    const auto snapshots = snapshots_.find(use.key.process);
+    if (snapshots == snapshots_.end()) return std::nullopt;
+    Stale stale;
+    for (const std::uint32_t graph : use.graphs) {
+      const std::vector<std::uint64_t>& moments = snapshots->second;
+      const auto first = std::upper_bound(moments.begin(), moments.end(), graphs_[graph].end_sequence);
+      if (first == moments.end()) continue;
+      bool free = false;
+      for (const std::uint64_t moment : {*first, moments.back()}) {
+        if (moment >= end_of_life(graph)) continue;
+        blocks_.at({use.key.process, moment}).around(use.key.value, [&](const ir::AllocatorBlock* block) {
+          if (block->state == ir::AllocatorBlock::State::free && block->pool == ir::kEmptyString) free = true, stale.cause = block->base;
+          return false;  // the innermost block
+        });
+      }
+      if (free && stale.graphs++ == 0) stale.graph = graph;
+    }
+    if (stale.graphs == 0) return std::nullopt;
+    stale.kind = "given-back";
+    stale.why = "given back to the caching allocator, which can hand it out to anybody";
+    stale.confidence = use.type == WordType::pointer ? engine::Confidence::certain : engine::Confidence::likely;
+    stale.fact = Fact::allocator_state;
+    return stale;
+  }
+
+  // No live allocation held the address when the graph was instantiated.
+  [[nodiscard]] std::optional<Stale> outside_memory(const ir::Recording& recording, const Use& use) const {
+    Stale stale;
+    stale.graph = use.graphs.front();
+    stale.graphs = static_cast<std::uint32_t>(use.graphs.size());
+    const std::uint64_t end = graphs_[stale.graph].end_sequence;
+    const ir::Allocation* freed = nullptr;
+    bool later = false;
+    if (const auto ranges = allocations_.find(use.key.process); ranges != allocations_.end())
+      ranges->second.around(use.key.value, [&](AllocationId id) {
+        const ir::Allocation& row = recording.allocations[id];
+        if (row.free_sequence != 0 && (freed == nullptr || row.free_sequence > freed->free_sequence) && (end == 0 || row.alloc_sequence <= end)) freed = &row;
+        later = later || (end != 0 && row.alloc_sequence > end);
+        return true;
+      });
+    const auto known = anywhere_.find({use.key.function, use.key.word});
+    const std::uint64_t inside = known == anywhere_.end() ? 0 : known->second.first, outside = known == anywhere_.end() ? 0 : known->second.second;
+    if (freed != nullptr) {
+      // A number that happens to lie where memory once was: only if the word is no address elsewhere either.
+      if (use.type != WordType::pointer && inside == 0) return std::nullopt;
+      stale.kind = "freed-before";
+      stale.cause = stale.freed_at.is_valid() ? std::uint64_t{1} << 32 | stale.freed_at.index() : freed->base;
+      stale.why = "freed before the graph was instantiated";
+      stale.freed_at = freed->free_stack;
+      stale.confidence = use.type == WordType::pointer ? engine::Confidence::certain : engine::Confidence::likely;
+      stale.reused = later;
+      return stale;
+    }
+    if (use.type != WordType::pointer && (inside == 0 || outside > inside)) return std::nullopt;  // a number
+    stale.kind = "unmapped";
+    stale.cause = std::uint64_t{use.key.function.index()} << 32 | use.key.word;
+    stale.why = "in no memory that the process has allocated";
+    // Module globals and memory of other processes are not on the timeline: an argument that is always outside is such a case.
+    stale.confidence = inside > 0 && outside <= inside ? engine::Confidence::likely : engine::Confidence::possible;
+    return stale;
+  }
+
+  // Whether a caching allocator may hold freed memory: a framework that has one, or several addresses within large allocations.
+  [[nodiscard]] bool could_hide(const ir::Recording& recording) const {
+    for (const ir::Process& process : recording.processes)
+      if (!recording.text(process.framework).empty()) return true;
+    std::map<AllocationId, std::uint64_t> first;
+    for (const Use& use : uses_) {
+      if (!recording.allocations.contains(use.key.allocation)) continue;
+      const ir::Allocation& row = recording.allocations[use.key.allocation];
+      if (row.size_bytes < (std::uint64_t{2} << 20) || row.kind == ir::Allocation::Kind::host_registered) continue;
+      const auto [it, inserted] = first.try_emplace(use.key.allocation, use.key.value);
+      if (!inserted && it->second != use.key.value) return true;
+    }
+    return false;
+  }
+
+  static std::string what(const engine::RecordingContext& context, const Use& use) {
+    if (use.key.function.is_valid()) {
+      const analysis::KernelIdentity& identity = context.identities.of(use.key.function);
+      return fmt::format("{} of {}", argument_name(identity, use.slot, use.offset_bytes), identity.short_name);
+    }
+    return fmt::format("the {} of a {}", use.slot == kCopySource ? "source" : "target", use.nodes.empty() ? "copy" : use.nodes.front().label);
+  }
+
+  void report(const engine::RecordingContext& context, engine::FindingSink& sink, const std::vector<const Use*>& uses, const Stale& stale) const {
+    const Use& first = *uses.front();
+    const SeenGraph& graph = graphs_[stale.graph];
+    engine::Finding finding = graph.finding;
+    finding.severity = kInfo.severity;
+    finding.confidence = stale.confidence;
+    finding.rests_on = {Fact::nodes, first.key.function.is_valid() ? Fact::kernel_params : Fact::copy_params, stale.fact};
+    finding.graph_instances += stale.graphs - 1;
+    for (std::size_t i = 1; i < first.graphs.size() && finding.also_in.size() < 5; ++i) finding.also_in.push_back(graphs_[first.graphs[i]].finding.graph_name);
+    std::set<std::pair<ir::FunctionId, std::uint32_t>> holders;
+    for (const Use* use : uses) holders.emplace(use->key.function, use->key.word);
+    const std::string subject = holders.size() == 1 ? what(context, first) + " points" : fmt::format("{} and {} point", what(context, first), base::count_of(holders.size() - 1, "other argument"));
+    if (stale.kind == "unmapped") finding.message = fmt::format("{} to an address {}", subject, stale.why);
+    else finding.message = fmt::format("{} into memory that was {}{}", subject, stale.why, stale.reused ? "; it has been handed out again" : "");
+    std::vector<std::pair<const Use*, const Node*>> places;
+    for (const Use* use : uses)
+      for (const Node& node : use->nodes) places.emplace_back(use, &node);
+    std::stable_sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.second->id < b.second->id; });
+    finding.evidence = {{"addresses", static_cast<std::int64_t>(uses.size())}, {"nodes", static_cast<std::int64_t>(places.size())}, {"handed_out_again", stale.reused}};
+    if (context.recording.allocations.contains(first.key.allocation))
+      finding.evidence.emplace_back("allocation_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(context.recording.allocations[first.key.allocation].size_bytes, std::numeric_limits<std::int64_t>::max())));
+    const auto entity = [](const Node& node) {
+      engine::Entity result;
+      result.id = node.id.index();
+      result.source_id = node.source_id;
+      result.label = node.label;
+      result.role = "holds the address";
+      result.layer = node.layer;
+      return result;
+    };
+    set_occurrences(finding, places, [&](const auto& place) { return engine::Occurrence{place.second->layer, {entity(*place.second)}}; });
+    if (!first.nodes.empty()) finding.primary = {entity(first.nodes.front())};
+    finding.sources = sources_of(context.recording, first.stack, "launch");
+    for (engine::SourceLocation& place : sources_of(context.recording, stale.freed_at, "freed here")) finding.sources.push_back(std::move(place));
+    if (context.recording.allocations.contains(first.key.allocation))
+      for (engine::SourceLocation& place : sources_of(context.recording, context.recording.allocations[first.key.allocation].alloc_stack, "allocated here"))
+        finding.sources.push_back(std::move(place));
+    finding.fix.text =
+        "allocate the buffer before the capture and keep a reference as long as the graph lives; size buffers that grow for the largest graph before the first "
+        "capture; copy new weights into the old storage; if the address must change, capture again";
+    finding.threads = {"vllm-project/vllm#46067", "vllm-project/vllm#45487", "flashinfer-ai/flashinfer#4553"};
+    const std::string name = first.key.function.is_valid() ? context.identities.of(first.key.function).normalised : "copy";
+    sink.report(std::move(finding), fmt::format("{}:{}+{}:{}", name, first.slot, first.offset_bytes, stale.kind));
+  }
+
+  std::vector<SeenGraph> graphs_;
+  std::unordered_map<ir::GraphId, std::uint32_t> index_of_graph_;
+  std::vector<Use> uses_;
+  std::unordered_map<UseKey, std::size_t, UseHash> use_index_;
+  std::map<std::pair<ir::FunctionId, std::uint32_t>, std::pair<std::uint64_t, std::uint64_t>> anywhere_;  // inside, outside known memory
+  bool state_expected_ = false;
+  std::uint64_t last_sequence_ = 0;  // something happened in the process as late as this
+
+  std::map<ir::ProcessId, Ranges<AllocationId>> allocations_;
+  std::map<std::pair<ir::ProcessId, std::uint64_t>, Ranges<const ir::AllocatorBlock*>> blocks_;
+  std::map<ir::ProcessId, std::vector<std::uint64_t>> snapshots_;  // ascending
+  std::map<std::uint32_t, Life> lives_;  // of graphs whose launches and end were watched
+};
+
+class StaleAddress final : public engine::Rule {
+ public:
+  [[nodiscard]] const engine::RuleInfo& info() const override { return kInfo; }
+  [[nodiscard]] std::unique_ptr<engine::RecordingCheck> begin_recording() const override { return std::make_unique<Check>(); }
+};
+
+}  // namespace
+
+std::unique_ptr<engine::Rule> make_stale_address() { return std::make_unique<StaleAddress>(); }
+
+}  // namespace cglint::rules

@@ -1,0 +1,366 @@
+// Two graphs use the same memory as scratch or hand-over, and nothing keeps one from destroying what the other needs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "rules/common/arguments.h"
+#include "rules/common/describe.h"
+#include "rules/common/occurrences.h"
+
+namespace cglint::rules {
+namespace {
+
+using analysis::AccessMode;
+using ir::Fact;
+using ir::NodeId;
+
+constexpr std::array<ir::FactSet, 2> kNeeds = {ir::FactSet{Fact::nodes, Fact::kernel_params, Fact::allocations, Fact::allocator_state},
+                                               ir::FactSet{Fact::nodes, Fact::kernel_params, Fact::allocations, Fact::replay_times}};
+constexpr engine::RuleInfo kInfo = {
+    .code = "CG303",
+    .slug = "workspace-alias",
+    .family = "addresses",
+    .summary = "Two graphs use the same memory as scratch or hand-over, and nothing keeps one from destroying what the other needs.",
+    .severity = engine::Severity::error,
+    .status = engine::RuleStatus::preview,
+    .since = "0.1.0",
+    .scope = engine::RuleScope::recording,
+    .needs = kNeeds,
+    .uses = ir::FactSet{Fact::edges, Fact::replay_streams, Fact::measured_access, Fact::source_frames},
+};
+
+constexpr std::size_t kMaxPairs = 4096;        // of graphs that ran at the same time
+constexpr std::size_t kMaxRows = 20'000'000;   // memory accesses that are kept; beyond, graphs are not compared
+
+// One access of a node, in order of the graph.
+struct Row {
+  std::uint64_t begin = 0, end = 0;
+  std::uint64_t start = 0;           // of the access as the kernel was given it: the argument's value
+  std::uint32_t place = 0;           // topological position
+  NodeId node;
+  ir::FunctionId function;
+  std::uint16_t slot = analysis::Access::kNoSlot, offset_bytes = 0;
+  AccessMode mode = AccessMode::unknown;
+  bool exact = false;
+  [[nodiscard]] bool may_write() const { return mode != AccessMode::read && mode != AccessMode::none; }
+  [[nodiscard]] bool writes() const { return mode == AccessMode::write || mode == AccessMode::read_write; }
+  [[nodiscard]] bool reads() const { return mode == AccessMode::read || mode == AccessMode::read_write; }
+};
+
+struct Span {
+  std::int64_t start = 0, end = 0;
+  std::uint64_t stream = 0;
+  bool has_stream = false;
+};
+
+struct SeenGraph {
+  engine::Finding finding;
+  ir::ProcessId process;
+  std::uint64_t end_sequence = 0;
+  std::vector<Row> rows;             // by begin
+  std::vector<Span> launches;
+  std::map<std::uint32_t, ir::StackId> stacks;  // by node, of the nodes in rows
+  std::map<std::uint32_t, std::string> labels;
+  ir::StringId home;                 // the private pool that most of its addresses lie in; empty: none
+};
+
+class Check final : public engine::RecordingCheck {
+ public:
+  void see(const engine::GraphContext& context) override {
+    const ir::Graph& graph = context.graph;
+    if (graph.info.role == ir::GraphRole::eager || graph.info.role == ir::GraphRole::body || graph.node_count() == 0) return;
+    if (!graph.facts.contains(Fact::allocator_state)) state_missing_ = true;
+    const analysis::AccessTable& table = context.analyses.access_table();
+    if (row_count_ + table.rows().size() > kMaxRows) {
+      ++left_out_;
+      return;
+    }
+    SeenGraph seen;
+    engine::name_graph(seen.finding, context);
+    seen.process = graph.info.process;
+    seen.end_sequence = graph.info.end_sequence;
+    const bool ordered = graph.facts.contains(Fact::edges);
+    for (const analysis::Access& access : table.rows()) {
+      Row row;
+      row.begin = row.start = access.begin;
+      row.end = access.end;
+      row.node = access.node;
+      row.place = ordered ? context.analyses.topology().position[access.node] : access.node.index();
+      if (const ir::KernelNode* const kernel = graph.kernel(access.node)) row.function = kernel->function;
+      row.slot = access.slot;
+      row.offset_bytes = access.offset_bytes;
+      row.mode = access.mode;
+      row.exact = access.exact();
+      seen.rows.push_back(row);
+      if (!graph.stack.empty()) seen.stacks.emplace(row.node.index(), graph.stack[row.node]);
+      seen.labels.emplace(row.node.index(), context.analyses.identities().label(graph, row.node));
+    }
+    std::sort(seen.rows.begin(), seen.rows.end(), [](const Row& a, const Row& b) { return std::tuple(a.begin, a.end, a.place, a.slot) < std::tuple(b.begin, b.end, b.place, b.slot); });
+    if (graph.facts.contains(Fact::replay_times))
+      for (const ir::Replay& replay : graph.replays) {
+        Span span{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min(), replay.launch_stream, replay.has_launch_stream};
+        for (const ir::ReplayOp& op : graph.ops(replay)) {
+          span.start = std::min(span.start, op.start_ns);
+          span.end = std::max(span.end, op.end_ns);
+        }
+        if (span.start < span.end) seen.launches.push_back(span);
+      }
+    row_count_ += seen.rows.size();
+    graphs_.push_back(std::move(seen));
+  }
+
+  void finish(const engine::RecordingContext& context, engine::FindingSink& sink) override {
+    concurrent(context, sink);
+    if (!context.recording.allocator_blocks.empty()) {
+      last_snapshot(context.recording);
+      for (SeenGraph& graph : graphs_) graph.home = home_of(graph);
+      foreign_scratch(context, sink);
+      unheld_input(context, sink);
+    }
+    if (state_missing_ && context.recording.allocator_blocks.empty())
+      sink.not_checked({Fact::allocator_state}, "allocator state unknown: which pool memory belongs to, and whether anybody holds it, is not known; graphs that ran at the same time were compared");
+    if (left_out_ > 0) sink.not_checked({}, fmt::format("{} with more memory accesses than can be compared", base::count_of(left_out_, "graph")));
+  }
+
+ private:
+  // --- graphs that ran at the same time ---
+  void concurrent(const engine::RecordingContext& context, engine::FindingSink& sink) const {
+    struct Event {
+      Span span;
+      std::size_t graph;
+    };
+    std::vector<Event> events;
+    for (std::size_t i = 0; i < graphs_.size(); ++i)
+      for (const Span& span : graphs_[i].launches) events.push_back({span, i});
+    std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return std::tuple(a.span.start, a.span.end, a.graph) < std::tuple(b.span.start, b.span.end, b.graph); });
+    std::map<std::pair<std::size_t, std::size_t>, std::uint32_t> pairs;  // -> launches that overlapped
+    std::vector<Event> open;
+    for (const Event& event : events) {
+      std::erase_if(open, [&](const Event& other) { return other.span.end <= event.span.start; });
+      for (const Event& other : open) {
+        if (other.graph == event.graph || graphs_[other.graph].process != graphs_[event.graph].process || pairs.size() >= kMaxPairs) continue;
+        // One stream orders its launches; times that touch are rounding.
+        if (other.span.has_stream && event.span.has_stream && other.span.stream == event.span.stream) continue;
+        ++pairs[std::minmax(other.graph, event.graph)];
+      }
+      open.push_back(event);
+    }
+    for (const auto& [pair, launches] : pairs) {
+      const SeenGraph& a = graphs_[pair.first];
+      const SeenGraph& b = graphs_[pair.second];
+      const auto conflict = strongest_conflict(a, b);
+      if (!conflict) continue;
+      const auto& [x, y, confidence] = *conflict;
+      engine::Finding finding = start(a, confidence);
+      finding.rests_on.insert(Fact::replay_times);
+      finding.also_in = {b.finding.graph_name};
+      finding.message = fmt::format("runs at the same time as graph {} ({} overlapped), and {} {} memory that {} of the other graph {}", b.finding.graph_name,
+                                    base::count_of(launches, "launch", "launches"), label(a, *x), x->may_write() ? (x->writes() ? "writes" : "may write") : "reads",
+                                    label(b, *y), y->may_write() ? (y->writes() ? "writes" : "may write") : "reads");
+      describe(context, finding, a, *x, "in this graph");
+      describe(context, finding, b, *y, "in the other graph");
+      finding.fix.text =
+          "give each graph that can run beside others a workspace of its own (a workspace keyed by stream is shared by all graphs captured on that stream), or "
+          "let one launch wait for the other";
+      sink.report(std::move(finding), "concurrent|" + basis(context, *x) + "|" + basis(context, *y));
+    }
+  }
+
+  using Conflict = std::tuple<const Row*, const Row*, engine::Confidence>;
+  static std::optional<Conflict> strongest_conflict(const SeenGraph& a, const SeenGraph& b) {
+    std::optional<Conflict> best;
+    std::size_t first = 0;
+    std::uint64_t longest = 0;
+    for (const Row& row : b.rows) longest = std::max(longest, row.end - row.begin);
+    for (const Row& x : a.rows) {
+      while (first < b.rows.size() && b.rows[first].begin + longest <= x.begin && b.rows[first].begin + longest >= longest) ++first;
+      std::size_t looked = 0;
+      for (std::size_t i = first; i < b.rows.size() && b.rows[i].begin < x.end && looked < 4096; ++i, ++looked) {
+        const Row& y = b.rows[i];
+        if (y.end <= x.begin || (!x.may_write() && !y.may_write())) continue;
+        const bool known = (x.writes() && y.mode != AccessMode::unknown) || (y.writes() && x.mode != AccessMode::unknown);
+        const engine::Confidence confidence = !known ? engine::Confidence::possible : x.exact && y.exact ? engine::Confidence::certain : engine::Confidence::likely;
+        // Ranges that are only bounded must begin at the same byte: two tensors of one block lie behind each other.
+        if (confidence == engine::Confidence::likely && x.start != y.start) continue;
+        if (!best || confidence > std::get<2>(*best)) best = Conflict{&x, &y, confidence};
+        if (std::get<2>(*best) == engine::Confidence::certain) return best;
+      }
+    }
+    return best;
+  }
+
+  // --- pools ---
+  struct Block {
+    std::uint64_t end = 0;
+    const ir::AllocatorBlock* row = nullptr;
+  };
+
+  void last_snapshot(const ir::Recording& recording) {
+    std::map<ir::ProcessId, std::uint64_t> last;
+    for (const ir::AllocatorBlock& block : recording.allocator_blocks) last[block.process] = std::max(last[block.process], block.sequence);
+    for (const ir::AllocatorBlock& block : recording.allocator_blocks)
+      if (block.sequence == last[block.process] && block.size_bytes > 0) blocks_[block.process][block.base] = {block.base + block.size_bytes, &block};
+  }
+  [[nodiscard]] const ir::AllocatorBlock* block_of(ir::ProcessId process, std::uint64_t address) const {
+    const auto map = blocks_.find(process);
+    if (map == blocks_.end()) return nullptr;
+    auto it = map->second.upper_bound(address);
+    if (it == map->second.begin()) return nullptr;
+    --it;
+    return address < it->second.end ? it->second.row : nullptr;
+  }
+
+  [[nodiscard]] ir::StringId home_of(const SeenGraph& graph) const {
+    std::map<ir::StringId, std::size_t> votes;
+    std::uint64_t previous = 0;
+    for (const Row& row : graph.rows) {
+      if (row.start == previous) continue;
+      previous = row.start;
+      const ir::AllocatorBlock* const block = block_of(graph.process, row.start);
+      if (block != nullptr && block->pool != ir::kEmptyString) ++votes[block->pool];
+    }
+    ir::StringId best = ir::kEmptyString;
+    std::size_t most = 0;
+    bool tie = false;
+    for (const auto& [pool, count] : votes) {
+      tie = count == most || (count < most && tie);
+      if (count > most) most = count, best = pool, tie = false;
+    }
+    return tie ? ir::kEmptyString : best;
+  }
+
+  // The same argument of the same kernel, with the same address, in graphs of different private pools: a workspace that belongs to one of them.
+  void foreign_scratch(const engine::RecordingContext& context, engine::FindingSink& sink) const {
+    using Key = std::tuple<ir::ProcessId, std::uint64_t, ir::FunctionId, std::uint16_t, std::uint16_t>;
+    std::map<Key, std::vector<std::pair<std::size_t, const Row*>>> users;
+    for (std::size_t i = 0; i < graphs_.size(); ++i) {
+      if (graphs_[i].home == ir::kEmptyString) continue;
+      for (const Row& row : graphs_[i].rows) {
+        if (row.slot == analysis::Access::kNoSlot || !row.may_write()) continue;
+        const ir::AllocatorBlock* const block = block_of(graphs_[i].process, row.start);
+        if (block == nullptr || block->pool == ir::kEmptyString) continue;
+        auto& list = users[{graphs_[i].process, row.start, row.function, row.slot, row.offset_bytes}];
+        if (list.empty() || list.back().first != i) list.emplace_back(i, &row);
+      }
+    }
+    for (const auto& [key, list] : users) {
+      const ir::AllocatorBlock& block = *block_of(std::get<0>(key), std::get<1>(key));
+      const auto owner = std::find_if(list.begin(), list.end(), [&](const auto& use) { return graphs_[use.first].home == block.pool; });
+      const auto guest = std::find_if(list.begin(), list.end(), [&](const auto& use) { return graphs_[use.first].home != block.pool; });
+      if (owner == list.end() || guest == list.end()) continue;
+      const SeenGraph& a = graphs_[guest->first];
+      const SeenGraph& b = graphs_[owner->first];
+      engine::Finding finding = start(a, engine::Confidence::likely);
+      finding.rests_on.insert(Fact::allocator_state);
+      finding.also_in = {b.finding.graph_name};
+      finding.message = fmt::format("{} of {} is a workspace in the private pool of graph {}, while this graph has a pool of its own: it is gone when that graph is, and "
+                                    "shared when both run",
+                                    argument_name(context.identities.of(std::get<2>(key)), std::get<3>(key), std::get<4>(key)), label(a, *guest->second), b.finding.graph_name);
+      describe(context, finding, a, *guest->second, "uses it");
+      describe(context, finding, b, *owner->second, "owner's use");
+      finding.fix.text =
+          "make the workspace before the first capture and outside any graph's pool (for cuBLAS: one per stream, set by the caller), or capture the graphs "
+          "into one shared pool and retire them together";
+      sink.report(std::move(finding), "pool|" + basis(context, *guest->second));
+    }
+  }
+
+  // Memory of the graph's own pool that nobody holds, which it reads before it writes, and which another graph of the pool writes.
+  void unheld_input(const engine::RecordingContext& context, engine::FindingSink& sink) const {
+    std::map<std::pair<ir::ProcessId, ir::StringId>, std::vector<std::size_t>> members;
+    for (std::size_t i = 0; i < graphs_.size(); ++i)
+      if (graphs_[i].home != ir::kEmptyString) members[{graphs_[i].process, graphs_[i].home}].push_back(i);
+    for (const auto& [pool, graphs] : members) {
+      if (graphs.size() < 2) continue;
+      for (const std::size_t reader : graphs) {
+        for (const Row& row : graphs_[reader].rows) {
+          if (row.mode != AccessMode::read) continue;
+          const ir::AllocatorBlock* const block = block_of(pool.first, row.start);
+          if (block == nullptr || block->pool != pool.second || block->state == ir::AllocatorBlock::State::active) continue;
+          if (any_writer(graphs_[reader], row.start, row.place, false)) continue;
+          for (const std::size_t writer : graphs) {
+            if (writer == reader) continue;
+            const Row* const write = any_writer(graphs_[writer], row.start, std::numeric_limits<std::uint32_t>::max(), true);
+            if (write == nullptr) continue;
+            const SeenGraph& a = graphs_[reader];
+            const SeenGraph& b = graphs_[writer];
+            engine::Finding finding = start(a, engine::Confidence::likely);
+            finding.rests_on.insert(Fact::allocator_state);
+            finding.also_in = {b.finding.graph_name};
+            finding.message = fmt::format("{} reads what another launch left in the shared pool, but nobody holds that memory any more and {} of graph {} writes there",
+                                          label(a, row), label(b, *write), b.finding.graph_name);
+            describe(context, finding, a, row, "reads");
+            describe(context, finding, b, *write, "writes");
+            finding.fix.text = "keep a strong reference to every tensor that one graph hands to another, as long as both are launched; or copy it into a buffer outside the pool";
+            sink.report(std::move(finding), "unheld|" + basis(context, row) + "|" + basis(context, *write));
+            break;
+          }
+        }
+      }
+    }
+  }
+
+  // A row that covers `address` and may write (with `known`: writes for certain) before position `before`.
+  static const Row* any_writer(const SeenGraph& graph, std::uint64_t address, std::uint32_t before, bool known) {
+    // Nearly always the writer was given the same address.
+    for (auto row = std::lower_bound(graph.rows.begin(), graph.rows.end(), address, [](const Row& r, std::uint64_t value) { return r.begin < value; });
+         row != graph.rows.end() && row->begin == address; ++row)
+      if (row->place < before && (known ? row->writes() && row->start == address : row->may_write())) return &*row;
+    if (known) return nullptr;
+    for (const Row& row : graph.rows) {
+      if (row.begin > address) break;
+      if (address < row.end && row.place < before && row.may_write()) return &row;
+    }
+    return nullptr;
+  }
+
+  static engine::Finding start(const SeenGraph& graph, engine::Confidence confidence) {
+    engine::Finding finding = graph.finding;
+    finding.severity = kInfo.severity;
+    finding.confidence = confidence;
+    finding.rests_on = {Fact::nodes, Fact::kernel_params, Fact::allocations};
+    finding.threads = {"pytorch/pytorch#193402", "pytorch/pytorch#166975", "ROCm/aiter#5393"};
+    return finding;
+  }
+  static std::string label(const SeenGraph& graph, const Row& row) { return graph.labels.at(row.node.index()); }
+  static std::string basis(const engine::RecordingContext& context, const Row& row) {
+    return fmt::format("{}:{}+{}", row.function.is_valid() ? context.identities.of(row.function).normalised : "copy", row.slot, row.offset_bytes);
+  }
+  static void describe(const engine::RecordingContext& context, engine::Finding& finding, const SeenGraph& graph, const Row& row, std::string_view role) {
+    engine::Entity entity;
+    entity.id = row.node.index();
+    entity.source_id = row.node.index();
+    entity.label = label(graph, row);
+    entity.role = role;
+    (finding.primary.empty() ? finding.primary : finding.related).push_back(entity);
+    if (const auto stack = graph.stacks.find(row.node.index()); stack != graph.stacks.end())
+      for (engine::SourceLocation& place : sources_of(context.recording, stack->second, role)) finding.sources.push_back(std::move(place));
+  }
+
+  std::vector<SeenGraph> graphs_;
+  std::map<ir::ProcessId, std::map<std::uint64_t, Block>> blocks_;  // by base
+  std::size_t row_count_ = 0, left_out_ = 0;
+  bool state_missing_ = false;
+};
+
+class WorkspaceAlias final : public engine::Rule {
+ public:
+  [[nodiscard]] const engine::RuleInfo& info() const override { return kInfo; }
+  [[nodiscard]] std::unique_ptr<engine::RecordingCheck> begin_recording() const override { return std::make_unique<Check>(); }
+};
+
+}  // namespace
+
+std::unique_ptr<engine::Rule> make_workspace_alias() { return std::make_unique<WorkspaceAlias>(); }
+
+}  // namespace cglint::rules
