@@ -4,9 +4,17 @@
 
 namespace cglint::capture {
 
-void AllocationTimeline::free(std::map<std::uint64_t, Entry>::iterator place, std::uint64_t sequence) {
-  place->second.row.free_sequence = sequence;
-  freed_.push_back(place->second.row);
+void AllocationTimeline::free(std::map<std::uint64_t, AllocationRow>::iterator place, std::uint64_t sequence) {
+  place->second.free_sequence = sequence;
+  if (changed_.erase(place->first) != 0) {
+    short_lived_.push_back(place->second);
+    if (short_lived_.size() > kMaxShortLived) {
+      short_lived_.pop_front();
+      ++forgotten_;
+    }
+  } else {
+    freed_.push_back(place->second);
+  }
   live_.erase(place);
 }
 
@@ -17,7 +25,7 @@ void AllocationTimeline::add(std::uint64_t base, std::uint64_t size_bytes, const
   auto place = live_.upper_bound(base);
   if (place != live_.begin()) {
     const auto before = std::prev(place);
-    if (before->second.row.base + before->second.row.size_bytes > base) place = before;
+    if (before->second.base + before->second.size_bytes > base) place = before;
   }
   while (place != live_.end() && place->first < end) {
     const auto next = std::next(place);
@@ -25,10 +33,8 @@ void AllocationTimeline::add(std::uint64_t base, std::uint64_t size_bytes, const
     ++overlaps_;
     place = next;
   }
-  Entry entry;
-  entry.row = {next_id_++, base, size_bytes, kind, device, sequence, 0};
-  live_.emplace(base, entry);
-  changed_.push_back(base);
+  live_.emplace(base, AllocationRow{next_id_++, base, size_bytes, kind, device, sequence, 0});
+  changed_.insert(base);
 }
 
 bool AllocationTimeline::remove(std::uint64_t base, std::uint64_t sequence) {
@@ -51,18 +57,15 @@ const AllocationRow* AllocationTimeline::find(std::uint64_t address) const {
   auto place = live_.upper_bound(address);
   if (place == live_.begin()) return nullptr;
   --place;
-  return address - place->first < place->second.row.size_bytes ? &place->second.row : nullptr;
+  return address - place->first < place->second.size_bytes ? &place->second : nullptr;
 }
 
 std::vector<AllocationRow> AllocationTimeline::take_changes() {
   std::vector<AllocationRow> rows = std::move(freed_);
   freed_.clear();
-  for (const std::uint64_t base : changed_) {
-    const auto place = live_.find(base);
-    if (place == live_.end() || !place->second.changed) continue;
-    place->second.changed = false;
-    rows.push_back(place->second.row);
-  }
+  rows.insert(rows.end(), short_lived_.begin(), short_lived_.end());
+  short_lived_.clear();
+  for (const std::uint64_t base : changed_) rows.push_back(live_.at(base));
   changed_.clear();
   std::sort(rows.begin(), rows.end(),
             [](const AllocationRow& a, const AllocationRow& b) { return a.id < b.id; });

@@ -2,8 +2,11 @@
 // capture file. Addresses that are freed and handed out again get a new id. Not thread safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +19,10 @@ struct AllocationRow {
   std::int32_t device = -1;
   std::uint64_t alloc_sequence = 0, free_sequence = 0;  // 0: before recording, not freed
 };
+
+// Rows that were made and freed between two calls of take_changes(): of more than these the oldest are
+// forgotten. No graph that was written names them.
+inline constexpr std::size_t kMaxShortLived = 65536;
 
 class AllocationTimeline {
  public:
@@ -33,19 +40,17 @@ class AllocationTimeline {
 
   [[nodiscard]] std::size_t live() const { return live_.size(); }
   [[nodiscard]] std::uint64_t overlaps() const { return overlaps_; }
+  [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
 
  private:
-  struct Entry {
-    AllocationRow row;
-    bool changed = true;
-  };
-  void free(std::map<std::uint64_t, Entry>::iterator place, std::uint64_t sequence);
+  void free(std::map<std::uint64_t, AllocationRow>::iterator place, std::uint64_t sequence);
 
-  std::map<std::uint64_t, Entry> live_;  // by base
-  std::vector<AllocationRow> freed_;     // not yet reported
-  std::vector<std::uint64_t> changed_;   // bases, possibly freed meanwhile
+  std::map<std::uint64_t, AllocationRow> live_;      // by base
+  std::set<std::uint64_t> changed_;                  // live ones not yet reported, by base
+  std::vector<AllocationRow> freed_;                 // reported when they were made, but not yet that they are freed
+  std::deque<AllocationRow> short_lived_;            // never reported
   std::uint32_t next_id_ = 0;
-  std::uint64_t overlaps_ = 0;
+  std::uint64_t overlaps_ = 0, forgotten_ = 0;
 };
 
 }  // namespace cglint::capture

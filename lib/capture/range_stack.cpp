@@ -40,9 +40,15 @@ std::vector<std::string_view> RangeStack::texts() const {
 std::uint32_t RangeTable::intern(std::span<const std::string_view> texts) {
   if (texts.empty()) return kNone;
   std::vector<std::string> key(texts.begin(), texts.end());
-  const auto [place, is_new] = by_texts_.try_emplace(key, static_cast<std::uint32_t>(stacks_.size()));
-  if (is_new) stacks_.push_back(std::move(key));
-  return place->second;
+  if (const auto known = by_texts_.find(key); known != by_texts_.end()) return known->second;
+  if (stacks_.size() >= kMaxRangeStacks) {
+    ++refused_;
+    return kNone;
+  }
+  const auto id = static_cast<std::uint32_t>(stacks_.size());
+  by_texts_.emplace(key, id);
+  stacks_.push_back(std::move(key));
+  return id;
 }
 
 }  // namespace cglint::capture

@@ -40,17 +40,21 @@ class RangeStack {
   std::uint64_t version_ = 0;
 };
 
+inline constexpr std::size_t kMaxRangeStacks = 65536;
+
 // Not thread safe.
 class RangeTable {
  public:
-  // Outermost first; kNone for no ranges.
+  // Outermost first; kNone for no ranges, and for a stack that is one too many.
   std::uint32_t intern(std::span<const std::string_view> texts);
   [[nodiscard]] std::span<const std::string> ranges(std::uint32_t id) const { return stacks_[id]; }
   [[nodiscard]] std::size_t size() const { return stacks_.size(); }
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }
 
  private:
   std::vector<std::vector<std::string>> stacks_;
   std::map<std::vector<std::string>, std::uint32_t> by_texts_;
+  std::uint64_t refused_ = 0;
 };
 
 }  // namespace cglint::capture

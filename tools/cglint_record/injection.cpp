@@ -85,7 +85,7 @@ struct Call {
   std::size_t free_bytes = 0;           // device memory when an instantiation began; 0: unknown
   Instantiation* pending = nullptr;     // walked, not yet written; owned
   CUgraphExec exec = nullptr;           // of an instantiation
-  std::uint32_t eager_stack = kNone;
+  std::uint32_t eager_stack = kNone, eager_nvtx = kNone;
   std::vector<std::pair<Handle, std::uint64_t>>* clones = nullptr;  // original node, id of its clone
   bool is_inside = false;  // we are in a callback: calls that it makes are ours
 };
@@ -231,7 +231,7 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   call.before_is_whole = true;
   call.has_flags = false;
   call.origin = {};
-  call.eager_stack = kNone;
+  call.eager_stack = call.eager_nvtx = kNone;
   if (facts.kind == CallKind::instantiate) {
     drop_instantiation();
     if (recorder->records_replays() && !is_tracing.load(std::memory_order_relaxed)) start_tracing();
@@ -269,8 +269,10 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   if (facts.kind == CallKind::upload) call.enter_ns = now_ns();
   if (facts.kind == CallKind::node && !call.is_capturing && recorder->records_eager()) {
     const LaunchFacts launch = read_launch(id, data.functionParams);
-    if (launch.function != nullptr && recorder->eager_wants_stack(handle_of(launch.function)))
+    if (launch.function != nullptr && recorder->eager_wants_stack(handle_of(launch.function))) {
       call.eager_stack = recorder->take_stack();
+      call.eager_nvtx = recorder->take_ranges();
+    }
   }
   // Before the call: once it is done the address may be somebody else's. A captured free frees nothing yet.
   if (facts.kind == CallKind::free && !call.is_capturing) {
@@ -318,7 +320,7 @@ void note_eager(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   launch.origin.has_stream = true;
   launch.origin.thread = thread_id();
   launch.origin.stack = call.eager_stack;
-  launch.origin.nvtx = recorder->take_ranges();
+  launch.origin.nvtx = call.eager_nvtx;
   recorder->add_eager(facts.function, data.symbolName, launch);
 }
 

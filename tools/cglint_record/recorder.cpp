@@ -586,6 +586,11 @@ void Recorder::finish(const std::string& why) {
         capture::write_loss("info", "launches outside capture that were counted with others of their function",
                             eager_.folded(), lines);
     }
+    if (timeline_.forgotten() != 0)
+      capture::write_loss("info", "allocations that were made and freed between two graphs and are left out",
+                          timeline_.forgotten(), lines);
+    if (ranges_.refused() != 0)
+      capture::write_loss("data_loss", "NVTX range stacks beyond the first 65536", ranges_.refused(), lines);
     loss("allocations that overlap an earlier one: its free was not seen", timeline_.overlaps());
   }
   file_.write(lines);

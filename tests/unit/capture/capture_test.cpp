@@ -71,6 +71,15 @@ TEST(RangeTable, StoresEachStackOnce) {
   EXPECT_NE(table.intern(b), first);
   EXPECT_EQ(table.intern(a), first);
   EXPECT_EQ(table.ranges(first)[1], "moe");
+  for (std::size_t i = table.size(); i < kMaxRangeStacks; ++i) {
+    const std::string step = "step " + std::to_string(i);
+    const std::vector<std::string_view> texts = {step};
+    EXPECT_NE(table.intern(texts), kNone);
+  }
+  const std::vector<std::string_view> more = {"one more"};
+  EXPECT_EQ(table.intern(more), kNone);
+  EXPECT_EQ(table.refused(), 1U);
+  EXPECT_EQ(table.intern(a), first);
 }
 
 FrameText describe(std::uintptr_t address) {
@@ -258,6 +267,23 @@ TEST(AllocationTimeline, NewIdsForReusedAddresses) {
   EXPECT_TRUE(timeline.take_changes().empty());
   timeline.remove(0x1000, 9);
   ASSERT_EQ(timeline.take_changes().size(), 1U) << "a free after it was reported is reported again";
+}
+
+TEST(AllocationTimeline, ShortLivedRowsAreBounded) {
+  AllocationTimeline timeline;
+  std::uint64_t sequence = 0;
+  timeline.add(0x10, 0x10, "device", 0, ++sequence);
+  timeline.take_changes();
+  for (std::size_t i = 0; i < kMaxShortLived + 7; ++i) {
+    timeline.add(0x1000, 0x10, "device", 0, ++sequence);
+    timeline.remove(0x1000, ++sequence);
+  }
+  timeline.remove(0x10, ++sequence);
+  EXPECT_EQ(timeline.forgotten(), 7U);
+  const std::vector<AllocationRow> rows = timeline.take_changes();
+  ASSERT_EQ(rows.size(), kMaxShortLived + 1);
+  EXPECT_EQ(rows[0].base, 0x10U) << "the free of what was reported is never forgotten";
+  EXPECT_EQ(rows[1].id, 8U) << "the oldest are";
 }
 
 TEST(AllocationTimeline, AgreesWithAnArrayOfBytes) {
