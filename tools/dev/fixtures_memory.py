@@ -10,11 +10,11 @@ MODEL = "/home/user/model.py"
 class Recording:
     """A capture file: allocations, launches outside capture, graphs. Sequence numbers count up with everything that happens."""
 
-    def __init__(self, framework: str = ""):
+    def __init__(self, framework: str = "", source: str = MODEL):
         self.process = {"type": "process", "process": 0, "pid": 1, "gpus": [{"device": 0, "name": "NVIDIA H200", "compute_capability": [9, 0], "sm_count": 132}]}
         if framework:
             self.process["framework"] = framework
-        self.sequence, self.allocations, self.after, self.body, self.numbers = 0, [], [], [], 0
+        self.sequence, self.allocations, self.after, self.body, self.numbers, self.source = 0, [], [], [], 0, source
 
     def tick(self) -> int:
         self.sequence += 10
@@ -70,11 +70,11 @@ class GraphLine:
         self.begin = recording.tick()
 
     def stack(self, places) -> int:
-        """`places`: innermost first, (line, function) in model.py or (file, line, function)."""
+        """`places`: innermost first, (line, function) in the recording's source or (file, line, function)."""
         row = []
         for place in places:
-            file, line, function = place if len(place) == 3 else (MODEL, *place)
-            frame = {"file": file, "function": function, "line": line}
+            file, line, function = place if len(place) == 3 else (self.recording.source, *place)
+            frame = {**({} if file.endswith(".py") else {"kind": "native"}), "file": file, "function": function, "line": line}
             if "torchinductor" in file:
                 frame["generated"] = True
             if frame not in self.frames:
@@ -432,7 +432,7 @@ def stale_address() -> None:
         r.body.append({"type": "exec", "graph": number, **({"last_launch_sequence": r.tick()} if launched else {}), **({"destroyed_sequence": r.tick()} if destroyed else {})})
 
     def start(framework=""):
-        r = Recording(framework)
+        r = Recording(framework, MODEL if framework else "/home/user/decode.cu")
         return r, r.alloc(), r.alloc(), r.alloc()
 
     r, x, w, out = start()
@@ -440,6 +440,13 @@ def stale_address() -> None:
     r.free(x)
     used(r, number)
     r.write(place + "bad/launched_after_the_free")
+
+    # The graph is never launched again, but it lives, as does most of its memory.
+    r, x, w, out = start()
+    number = decode(r, (x, 0), w, out).end()
+    used(r, number)
+    r.free(x)
+    r.write(place + "bad/one_of_three_buffers")
 
     r, x, w, out = start()
     number = decode(r, (x, 0), w, out).end()

@@ -142,6 +142,10 @@ class Check final : public engine::RecordingCheck {
     const bool eager = graph.info.role == ir::GraphRole::eager;
     if (!graph.facts.contains(Fact::allocations)) return;
     if (!eager && graph.facts.contains(Fact::allocator_state)) state_expected_ = true;
+    if (!graph.stack.empty() && graph.node_count() > 0) {
+      const auto frames = context.recording.frames(graph.stack[NodeId(0)]);
+      from_python_ = from_python_ || (!frames.empty() && frames.front().kind == ir::Frame::Kind::python);
+    }
     std::uint32_t index = ~std::uint32_t{0};
     if (!eager) {
       SeenGraph seen;
@@ -385,8 +389,10 @@ class Check final : public engine::RecordingCheck {
     return stale;
   }
 
-  // Whether a caching allocator may hold freed memory: a framework that has one, or several addresses within large allocations.
+  // Whether a caching allocator may hold freed memory: a framework that has one, Python (whose frameworks all have one), or several
+  // addresses within large allocations.
   [[nodiscard]] bool could_hide(const ir::Recording& recording) const {
+    if (from_python_) return true;
     for (const ir::Process& process : recording.processes)
       if (!recording.text(process.framework).empty()) return true;
     std::map<AllocationId, std::uint64_t> first;
@@ -458,7 +464,7 @@ class Check final : public engine::RecordingCheck {
   std::vector<Use> uses_;
   std::unordered_map<UseKey, std::size_t, UseHash> use_index_;
   std::map<std::pair<ir::FunctionId, std::uint32_t>, std::pair<std::uint64_t, std::uint64_t>> anywhere_;  // inside, outside known memory
-  bool state_expected_ = false;
+  bool state_expected_ = false, from_python_ = false;
   std::uint64_t last_sequence_ = 0;  // something happened in the process as late as this
 
   std::map<ir::ProcessId, Ranges<AllocationId>> allocations_;
