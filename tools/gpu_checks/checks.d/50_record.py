@@ -95,9 +95,11 @@ def planted(command, prefix):
     for (name, code), bad_row, good_row in zip(cases, rows[::2], rows[1::2]):
         caught, quiet = code in bad_row["codes"], code not in good_row["codes"] and good_row["exit"] == 0
         failed_as_planted = code != "CG404" or (bool(bad_row.get("failed")) and not good_row.get("failed"))
-        table.append({"program": prefix + name, "code": code, "rule_there": code in rules, "caught": caught, "twin_clean": quiet,
+        # What a recording cannot tell must be said, which is not to be clean (PyTorch's cached blocks without its helper).
+        said = caught or code in bad_row.get("unchecked", [])
+        table.append({"program": prefix + name, "code": code, "rule_there": code in rules, "caught": caught, "not_checked": said and not caught, "twin_clean": quiet,
                       "twin_codes": good_row["codes"], "recorded_as_planted": failed_as_planted, "bad": bad_row, "good": good_row})
-        good &= failed_as_planted and quiet and (caught or code not in rules) and bad_row["exit"] == 0
+        good &= failed_as_planted and quiet and (said or code not in rules) and bad_row["exit"] == 0
     return {"good": good, "programs": len(cases), "caught": sum(row["caught"] for row in table), "twins_clean": sum(row["twin_clean"] for row in table),
             "twins_without_any_finding": sum(not row["twin_codes"] for row in table), "table": table}
 
