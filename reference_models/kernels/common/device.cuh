@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace cglint::kernels {
 
@@ -72,11 +73,17 @@ __device__ __forceinline__ Bf16x8 load_streaming(const __nv_bfloat16* pointer) {
   return packed;
 }
 
+// As one 16-byte access: a copy of the struct would be compiled member by member, as four of 4 bytes.
 __device__ __forceinline__ Bf16x8 load8(const __nv_bfloat16* pointer) {
-  return *reinterpret_cast<const Bf16x8*>(pointer);
+  const uint4 words = *reinterpret_cast<const uint4*>(pointer);
+  Bf16x8 packed;
+  memcpy(&packed, &words, sizeof packed);
+  return packed;
 }
 __device__ __forceinline__ void store8(__nv_bfloat16* pointer, const Bf16x8& packed) {
-  *reinterpret_cast<Bf16x8*>(pointer) = packed;
+  uint4 words;
+  memcpy(&words, &packed, sizeof words);
+  *reinterpret_cast<uint4*>(pointer) = words;
 }
 
 __device__ __forceinline__ float warp_sum(float value) {
