@@ -24,9 +24,9 @@ using ir::NodeId;
 constexpr std::array<ir::FactSet, 1> kNeeds = {ir::FactSet{Fact::nodes, Fact::edges, Fact::creation_order}};
 constexpr std::array<engine::RuleOption, 2> kOptions = {{
     {engine::RuleOption::Type::integer, "min_gain", "2",
-     "streams that another order must save to be worth a finding"},
+     "streams that another order must save to be worth a finding", 1},
     {engine::RuleOption::Type::integer, "slack", "2",
-     "where no order helps: streams above the graph's width that are not reported"},
+     "where no order helps: streams above the graph's width that are not reported", 0},
 }};
 constexpr std::array<std::string_view, 1> kExplains = {"CG101"};
 constexpr engine::RuleInfo kInfo = {
@@ -218,7 +218,7 @@ class JoinFollowsSideBranch final : public engine::Rule {
     // About a second at most: a prediction takes a second for some two million nodes.
     constexpr std::size_t kNodeBudget = 2'000'000;
     input.max_evaluations = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(kNodeBudget / (context.graph.node_count() + 1), 16, 400));
+        std::clamp<std::size_t>(kNodeBudget / (columns.kinds.size() + 1), 16, 400));
     const OrderSearchResult result = analysis::search_order(input);
     const auto min_gain = context.config.integer(kInfo, "min_gain"),
                slack = context.config.integer(kInfo, "slack");
@@ -238,7 +238,7 @@ class JoinFollowsSideBranch final : public engine::Rule {
       report_order(std::move(finding), context, result, width.count, sink);
     } else if (result.fresh_heads.size() >= 3 &&
                std::int64_t{result.streams_before} >
-                   std::int64_t{width.count} + std::max<std::int64_t>(0, slack)) {
+                   std::int64_t{width.count} + slack) {
       report_fresh(std::move(finding), context, result, width.count, sink);
     }
   }
