@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "analysis/size_expression.h"
+#include "analysis/launch_value.h"
 
 namespace cglint::analysis {
 namespace {
@@ -24,11 +24,6 @@ std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
 std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) {
   std::uint64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max() : product;
-}
-
-std::int64_t sign_extend(std::uint64_t value, unsigned bytes) {
-  const unsigned shift = 64 - 8 * std::min(bytes, 8U);
-  return static_cast<std::int64_t>(value << shift) >> shift;
 }
 
 AccessCoverage weaker(AccessCoverage a, AccessCoverage b) {
@@ -307,6 +302,7 @@ class Builder {
       row.mode = known->mode;
       row.trust = AccessTrust::table;
       row.writes_all = known->writes_all;
+      if (!known->all_if.empty()) row.writes_all = launch_value(known->all_if, graph, kernel, identity).value_or(0) != 0;
     }
     row.extent = AccessExtent::start_only;
     row.end = saturating_add(word.value, 1);
@@ -324,7 +320,7 @@ class Builder {
       row.extent = AccessExtent::bounding;
     }
     if (known != nullptr && !known->bytes.empty())
-      if (const std::optional<std::uint64_t> bytes = evaluate(known->bytes, graph, kernel, identity)) {
+      if (const std::optional<std::uint64_t> bytes = launch_value(known->bytes, graph, kernel, identity)) {
         if (*bytes == 0) return AccessCoverage::complete;
         const std::uint64_t end = saturating_add(word.value, *bytes);
         // A size that leaves the allocation is not this launch's: the table is for another version of the
@@ -332,6 +328,14 @@ class Builder {
         if (row.extent == AccessExtent::start_only || end <= row.end) {
           row.end = end;
           row.extent = AccessExtent::exact;
+        }
+      }
+    if (known != nullptr && !known->span.empty() && row.extent != AccessExtent::exact)
+      if (const std::optional<std::uint64_t> span = launch_value(known->span, graph, kernel, identity); span && *span > 0) {
+        const std::uint64_t end = saturating_add(word.value, *span);
+        if (row.extent == AccessExtent::start_only || end <= row.end) {
+          row.end = end;
+          row.extent = AccessExtent::bounding;
         }
       }
     rows.push_back(row);
@@ -352,38 +356,6 @@ class Builder {
       }
     }
     return whole != nullptr ? whole : any_mutable;
-  }
-
-  static std::optional<std::uint64_t> evaluate(const std::string& text, const ir::Graph& graph,
-                                               const ir::KernelNode& kernel, const KernelIdentity& identity) {
-    const base::Result<SizeExpression> expression = SizeExpression::parse(text);
-    CGLINT_CHECK(expression.has_value());  // the table was checked when it was read
-    using Variable = SizeExpression::Variable;
-    return expression->evaluate([&](Variable variable, std::uint32_t index) -> std::optional<std::int64_t> {
-      switch (variable) {
-        case Variable::parameter:
-          for (const ir::ParamWord& word : graph.params_of(kernel))
-            if (word.slot == index && word.offset_bytes == 0) return sign_extend(word.value, word.size_bytes);
-          return std::nullopt;
-        case Variable::element:
-          if (index >= identity.params.size() || identity.params[index].element_bytes == 0)
-            return std::nullopt;
-          return identity.params[index].element_bytes;
-        case Variable::grid_x:
-          return kernel.grid.x;
-        case Variable::grid_y:
-          return kernel.grid.y;
-        case Variable::grid_z:
-          return kernel.grid.z;
-        case Variable::block_x:
-          return kernel.block.x;
-        case Variable::block_y:
-          return kernel.block.y;
-        case Variable::block_z:
-          return kernel.block.z;
-      }
-      return std::nullopt;
-    });
   }
 
   const ir::Recording& recording_;

@@ -26,7 +26,7 @@ std::string_view access_trust_name(AccessTrust trust);
 
 enum class AccessExtent : std::uint8_t {
   exact,       // these bytes, all of them
-  bounding,    // within these bytes: from a pointer to the end of its allocation or allocator block
+  bounding,    // within these bytes: a span that a table gives, or to the end of the allocation or allocator block
   start_only,  // begins here; `end` is begin + 1
 };
 

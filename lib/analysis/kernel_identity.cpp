@@ -1,6 +1,7 @@
 #include "analysis/kernel_identity.h"
 
 #include <array>
+#include <charconv>
 
 #include "analysis/kernel_table.h"
 #include "analysis/normalise.h"
@@ -14,6 +15,23 @@ constexpr std::array<std::string_view, kKernelRoleCount> kRoleNames = {
     "activation",  "elementwise", "cast",           "fill",      "copy",    "reduce",     "rope",
     "kv_write",    "quantise",    "permute",        "sampling",  "rng",     "collective", "embedding",
     "convolution", "scan",        "scatter_gather", "sort",      "metadata"};
+
+// "16", "-3", "7u", "true", "(ns::Enum)1", "(int)16"; nothing for types and names.
+std::optional<std::int64_t> number_of(std::string_view argument) {
+  if (argument.starts_with('(')) {
+    const std::size_t close = argument.rfind(')');
+    if (close == std::string_view::npos) return std::nullopt;
+    argument.remove_prefix(close + 1);
+  }
+  if (argument == "true") return 1;
+  if (argument == "false") return 0;
+  while (!argument.empty() && (argument.back() == 'u' || argument.back() == 'l' || argument.back() == 'U' || argument.back() == 'L'))
+    argument.remove_suffix(1);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(argument.data(), argument.data() + argument.size(), value);
+  if (argument.empty() || error != std::errc() || end != argument.data() + argument.size()) return std::nullopt;
+  return value;
+}
 
 }  // namespace
 
@@ -79,6 +97,9 @@ KernelIdentity identify_kernel(std::string_view recorded_name, const KernelTable
     identity.params.push_back(std::move(param));
   };
   const SplitName split = split_name(identity.demangled);
+  if (!split.components.empty())
+    for (const std::string_view argument : split.components.back().template_arguments)
+      identity.template_numbers.push_back(number_of(argument));
   if (split.has_parameters) {
     identity.params_known = true;
     for (const std::string_view type : split.parameters) add_param(type);

@@ -62,7 +62,22 @@ struct KnownAccess {
       kWholeSlot;  // of the pointer word inside a by-value struct; kWholeSlot: every word
   AccessMode mode = AccessMode::unknown;
   bool writes_all = false;  // every byte of the extent is written before any is read
-  std::string bytes;        // size from the pointer on, an expression (access_table.h); "" = unknown
+  std::string bytes;        // size from the pointer on, an expression (size_expression.h); "" = unknown
+  std::string span;         // like bytes, but a bound: rows with gaps between them lie within
+  std::string all_if;       // an expression: writes_all is true where it is not 0; "" = writes_all as it is
+};
+
+// How to read the configuration of a fused mixture-of-experts kernel off its launch: expressions (size_expression.h), ""
+// where the launch does not tell. Names of tiles as in vLLM's configuration files (tables/moe_config.h).
+struct KnownMoe {
+  std::string grouped;          // 0: this launch is a plain product, without experts; "" = always grouped
+  std::string experts;          // local experts
+  std::string n, k;             // rows and columns of one expert's weights
+  std::string pairs;            // (token, expert) pairs
+  std::string pairs_per_token;  // pairs that share one row of the input: top-k in the first product, 1 in the second
+  std::string dtype;            // index into dtypes
+  std::vector<std::string> dtypes;  // "", "fp8_w8a8", "fp8_w8a8,block_shape=[128,128]": as in the files' names
+  std::string block_m, block_n, block_k, group_m, split_k, num_warps, num_stages;
 };
 
 // One entry of a known-kernel table: first match wins.
@@ -72,6 +87,7 @@ struct KnownKernel {
   std::string note;
   std::vector<std::string> params;  // parameter types, for kernels whose name carries none
   std::vector<KnownAccess> accesses;
+  std::optional<KnownMoe> moe;
 };
 
 struct KernelIdentity {
@@ -90,6 +106,8 @@ struct KernelIdentity {
   };
   std::vector<Param> params;  // by parameter slot; empty when the signature is unknown
   bool params_known = false;
+  // Template arguments of the kernel itself, where they are numbers, booleans or enumerators.
+  std::vector<std::optional<std::int64_t>> template_numbers;
 };
 
 class KernelTable {

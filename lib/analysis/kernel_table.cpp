@@ -1,5 +1,7 @@
 #include "analysis/kernel_table.h"
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <sstream>
 
@@ -75,22 +77,65 @@ base::Result<void> read_access(const toml::table& table, std::string_view file, 
       mode = text->get();
     } else if (const auto* details = value.as_table()) {
       for (const auto& [name, item] : *details) {
-        if (name.str() != "mode" && name.str() != "bytes")
+        if (name.str() != "mode" && name.str() != "bytes" && name.str() != "span" && name.str() != "all_if")
           return table_error(file, item.source(),
-                             fmt::format("unknown key '{}' (known: mode, bytes)", name.str()));
+                             fmt::format("unknown key '{}' (known: mode, bytes, span, all_if)", name.str()));
         if (!item.is_string())
           return table_error(file, item.source(), fmt::format("'{}' must be a string", name.str()));
       }
       mode = (*details)["mode"].value_or(std::string_view());
       access.bytes = (*details)["bytes"].value_or(std::string());
-      if (!access.bytes.empty()) {
-        const base::Result<SizeExpression> expression = SizeExpression::parse(access.bytes);
+      access.span = (*details)["span"].value_or(std::string());
+      access.all_if = (*details)["all_if"].value_or(std::string());
+      for (const std::string& source : {access.bytes, access.span, access.all_if}) {
+        if (source.empty()) continue;
+        const base::Result<SizeExpression> expression = SizeExpression::parse(source);
         if (!expression) return table_error(file, value.source(), expression.error().message);
       }
+      if (!access.all_if.empty() && mode != "write")
+        return table_error(file, value.source(), "'all_if' goes with mode \"write\"");
     }
     if (!parse_mode(mode, access))
       return table_error(file, value.source(), "access must be none, read, write, write_all or read_write");
     kernel.accesses.push_back(std::move(access));
+  }
+  return {};
+}
+
+base::Result<void> read_moe(const toml::table& table, std::string_view file, KnownMoe& moe) {
+  const std::array<std::pair<std::string_view, std::string*>, 14> members = {{{"grouped", &moe.grouped},
+                                                                             {"experts", &moe.experts},
+                                                                             {"n", &moe.n},
+                                                                             {"k", &moe.k},
+                                                                             {"pairs", &moe.pairs},
+                                                                             {"pairs_per_token", &moe.pairs_per_token},
+                                                                             {"dtype", &moe.dtype},
+                                                                             {"block_m", &moe.block_m},
+                                                                             {"block_n", &moe.block_n},
+                                                                             {"block_k", &moe.block_k},
+                                                                             {"group_m", &moe.group_m},
+                                                                             {"split_k", &moe.split_k},
+                                                                             {"num_warps", &moe.num_warps},
+                                                                             {"num_stages", &moe.num_stages}}};
+  for (const auto& [key, value] : table) {
+    const std::string_view name = key.str();
+    if (name == "dtypes") {
+      const auto* list = value.as_array();
+      if (list == nullptr || list->size() > kMaxSlots) return table_error(file, value.source(), "'dtypes' must be a list of texts");
+      for (const toml::node& item : *list) {
+        const auto* text = item.as_string();
+        if (text == nullptr) return table_error(file, item.source(), "'dtypes' must be a list of texts");
+        moe.dtypes.push_back(text->get());
+      }
+      continue;
+    }
+    const auto member = std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first == name; });
+    if (member == members.end()) return table_error(file, value.source(), fmt::format("unknown key '{}' in 'moe'", name));
+    const auto* text = value.as_string();
+    if (text == nullptr) return table_error(file, value.source(), fmt::format("'{}' must be a string", name));
+    const base::Result<SizeExpression> expression = SizeExpression::parse(text->get());
+    if (!expression) return table_error(file, value.source(), expression.error().message);
+    *member->second = text->get();
   }
   return {};
 }
@@ -124,9 +169,13 @@ base::Result<void> read_kernel(const toml::table& table, std::string_view file, 
       const auto* access = value.as_table();
       if (access == nullptr) return table_error(file, value.source(), "'access' must be a table");
       CGLINT_TRY(read_access(*access, file, kernel));
+    } else if (name == "moe") {
+      const auto* moe = value.as_table();
+      if (moe == nullptr) return table_error(file, value.source(), "'moe' must be a table");
+      CGLINT_TRY(read_moe(*moe, file, kernel.moe.emplace()));
     } else {
       return table_error(file, value.source(),
-                         fmt::format("unknown key '{}' (known: match, role, note, params, access)", name));
+                         fmt::format("unknown key '{}' (known: match, role, note, params, access, moe)", name));
     }
   }
   if (kernel.pattern.empty()) return table_error(file, table.source(), "a [[kernel]] needs 'match'");

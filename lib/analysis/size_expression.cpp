@@ -1,5 +1,6 @@
 #include "analysis/size_expression.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -8,7 +9,17 @@ namespace cglint::analysis {
 namespace {
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxBytes = 512;
+constexpr std::uint32_t kSlotBits = 12, kOffsetBits = 16;
 }  // namespace
+
+std::uint32_t SizeExpression::Field::index() const {
+  const std::uint32_t width = size_bytes == 8 ? 3 : size_bytes == 4 ? 2 : size_bytes == 2 ? 1 : 0;
+  return slot | offset_bytes << kSlotBits | width << (kSlotBits + kOffsetBits);
+}
+
+SizeExpression::Field SizeExpression::Field::from_index(std::uint32_t index) {
+  return {index & ((1U << kSlotBits) - 1), index >> kSlotBits & ((1U << kOffsetBits) - 1), 1U << (index >> (kSlotBits + kOffsetBits))};
+}
 
 class SizeExpressionParser {
  public:
@@ -91,10 +102,40 @@ class SizeExpressionParser {
       ++at_;
       sum(depth + 1);
       if (!take(')')) failed_ = true;
-    } else if (c == 'p' || c == 'e') {
+    } else if (text_.substr(at_, 4) == "min(") {
+      at_ += 4;
+      sum(depth + 1);
+      if (!take(',')) failed_ = true;
+      if (!failed_) sum(depth + 1);
+      if (!take(')')) failed_ = true;
+      emit({Step::Op::minimum, {}, 0});
+    } else if (c == 'p' || c == 'e' || c == 't') {
       ++at_;
       const std::int64_t index = number();
       if (index > 65535) failed_ = true;
+      if (c == 't') {
+        emit({Step::Op::variable, Variable::template_argument, index});
+        return;
+      }
+      if (c == 'p' && at_ < text_.size() && text_[at_] == '@') {
+        ++at_;
+        SizeExpression::Field field;
+        const std::int64_t offset = number();
+        std::int64_t width = 4;
+        if (at_ < text_.size() && text_[at_] == ':') {
+          ++at_;
+          width = number();
+        }
+        if (index >= 1 << kSlotBits || offset >= 1 << kOffsetBits || (width != 1 && width != 2 && width != 4 && width != 8)) {
+          failed_ = true;
+          return;
+        }
+        field.slot = static_cast<std::uint32_t>(index);
+        field.offset_bytes = static_cast<std::uint32_t>(offset);
+        field.size_bytes = static_cast<std::uint32_t>(width);
+        emit({Step::Op::variable, Variable::field, field.index()});
+        return;
+      }
       emit({Step::Op::variable, c == 'p' ? Variable::parameter : Variable::element, index});
     } else if (c == 'g' || c == 'b') {
       const char axis = at_ + 1 < text_.size() ? text_[at_ + 1] : ' ';
@@ -147,6 +188,9 @@ std::optional<std::uint64_t> SizeExpression::evaluate(const Lookup& lookup) cons
         break;
       case Step::Op::subtract:
         overflow = __builtin_sub_overflow(left, right, &left);
+        break;
+      case Step::Op::minimum:
+        left = std::min(left, right);
         break;
       case Step::Op::multiply:
         overflow = __builtin_mul_overflow(left, right, &left);

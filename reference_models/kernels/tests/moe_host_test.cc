@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "kernels/common/case.h"
 #include "kernels/moe/activation.h"
 #include "kernels/moe/moe_gemm.h"
+#include "kernels/moe/moe_gemm_params.h"
 #include "kernels/moe/nvfp4.h"
 #include "kernels/moe/reference.h"
 #include "kernels/moe/routing.h"
@@ -26,6 +28,92 @@ constexpr int kSm80Smem = 163 * 1024;
 constexpr int kSm86Smem = 99 * 1024;
 constexpr int kSm90Smem = 227 * 1024;
 constexpr WeightType kTypes[] = {WeightType::kBf16, WeightType::kFp8Block128};
+
+// The linter reads these launches by offset (lib/analysis/data/kernels.toml): change both or neither.
+TEST(KernelTable, OffsetsOfArgumentStructs) {
+#define EXPECT_OFFSET(type, member, offset) EXPECT_EQ(offsetof(type, member), static_cast<size_t>(offset))
+  EXPECT_OFFSET(TopkArgs, splits, 8);
+  EXPECT_OFFSET(TopkArgs, bias, 16);
+  EXPECT_OFFSET(TopkArgs, bias_bf16, 24);
+  EXPECT_OFFSET(TopkArgs, tokens, 32);
+  EXPECT_OFFSET(TopkArgs, experts, 36);
+  EXPECT_OFFSET(TopkArgs, top_k, 40);
+  EXPECT_OFFSET(TopkArgs, weights, 64);
+  EXPECT_OFFSET(TopkArgs, ids, 72);
+  EXPECT_OFFSET(AlignArgs, ids, 0);
+  EXPECT_OFFSET(AlignArgs, num_pairs, 8);
+  EXPECT_OFFSET(AlignArgs, experts, 12);
+  EXPECT_OFFSET(AlignArgs, expert_map, 16);
+  EXPECT_OFFSET(AlignArgs, local_experts, 24);
+  EXPECT_OFFSET(AlignArgs, sorted_ids, 32);
+  EXPECT_OFFSET(AlignArgs, expert_ids, 40);
+  EXPECT_OFFSET(AlignArgs, num_padded, 48);
+  EXPECT_OFFSET(AlignArgs, positions, 56);
+  EXPECT_OFFSET(AlignArgs, workspace, 64);
+  EXPECT_OFFSET(PermuteArgs, sorted_ids, 8);
+  EXPECT_OFFSET(PermuteArgs, num_padded, 16);
+  EXPECT_OFFSET(PermuteArgs, num_pairs, 24);
+  EXPECT_OFFSET(PermuteArgs, top_k, 28);
+  EXPECT_OFFSET(PermuteArgs, hidden, 36);
+  EXPECT_OFFSET(PermuteArgs, out, 40);
+  EXPECT_OFFSET(MoeGemmParams, args, 0);
+  EXPECT_OFFSET(MoeGemmParams, group_m, 104);
+  EXPECT_OFFSET(MoeGemmParams, stages, 108);
+  EXPECT_OFFSET(MoeGemmArgs, x_scale, 8);
+  EXPECT_OFFSET(MoeGemmArgs, w, 16);
+  EXPECT_OFFSET(MoeGemmArgs, w_scale, 24);
+  EXPECT_OFFSET(MoeGemmArgs, out, 32);
+  EXPECT_OFFSET(MoeGemmArgs, out_fp32, 40);
+  EXPECT_OFFSET(MoeGemmArgs, sorted_ids, 48);
+  EXPECT_OFFSET(MoeGemmArgs, expert_ids, 56);
+  EXPECT_OFFSET(MoeGemmArgs, num_padded, 64);
+  EXPECT_OFFSET(MoeGemmArgs, num_pairs, 76);
+  EXPECT_OFFSET(MoeGemmArgs, row_divisor, 80);
+  EXPECT_OFFSET(MoeGemmArgs, n, 84);
+  EXPECT_OFFSET(MoeGemmArgs, k, 88);
+  EXPECT_OFFSET(SiluMulArgs, gate_up.partials, 8);
+  EXPECT_OFFSET(SiluMulArgs, gate_up.splits, 16);
+  EXPECT_OFFSET(SiluMulArgs, pairs, 24);
+  EXPECT_OFFSET(SiluMulArgs, intermediate, 28);
+  EXPECT_OFFSET(SiluMulArgs, positions, 32);
+  EXPECT_OFFSET(SiluMulArgs, out, 40);
+  EXPECT_OFFSET(SiluMulArgs, out_fp8, 48);
+  EXPECT_OFFSET(SiluMulArgs, out_scale, 56);
+  EXPECT_OFFSET(QuantizeFp8Args, rows, 8);
+  EXPECT_OFFSET(QuantizeFp8Args, columns, 12);
+  EXPECT_OFFSET(QuantizeFp8Args, q, 16);
+  EXPECT_OFFSET(QuantizeFp8Args, scale, 24);
+  EXPECT_OFFSET(FinalizeArgs, y.partials, 8);
+  EXPECT_OFFSET(FinalizeArgs, y.splits, 16);
+  EXPECT_OFFSET(FinalizeArgs, weights, 24);
+  EXPECT_OFFSET(FinalizeArgs, positions, 32);
+  EXPECT_OFFSET(FinalizeArgs, shared, 48);
+  EXPECT_OFFSET(FinalizeArgs, residual, 56);
+  EXPECT_OFFSET(FinalizeArgs, tokens, 64);
+  EXPECT_OFFSET(FinalizeArgs, top_k, 68);
+  EXPECT_OFFSET(FinalizeArgs, hidden, 72);
+  EXPECT_OFFSET(FinalizeArgs, out, 80);
+  EXPECT_OFFSET(QuantizeNvfp4Args, rows, 8);
+  EXPECT_OFFSET(QuantizeNvfp4Args, columns, 12);
+  EXPECT_OFFSET(QuantizeNvfp4Args, global_scale, 16);
+  EXPECT_OFFSET(QuantizeNvfp4Args, layout, 24);
+  EXPECT_OFFSET(QuantizeNvfp4Args, zero_padding, 25);
+  EXPECT_OFFSET(QuantizeNvfp4Args, q, 32);
+  EXPECT_OFFSET(QuantizeNvfp4Args, scales, 40);
+  EXPECT_OFFSET(Nvfp4ScaleArgs, count, 8);
+  EXPECT_OFFSET(Nvfp4ScaleArgs, other_scale, 16);
+  EXPECT_OFFSET(Nvfp4ScaleArgs, global_scale, 24);
+  EXPECT_OFFSET(Nvfp4ScaleArgs, alpha, 32);
+  EXPECT_OFFSET(Nvfp4GemmArgs, x_scales, 8);
+  EXPECT_OFFSET(Nvfp4GemmArgs, w, 24);
+  EXPECT_OFFSET(Nvfp4GemmArgs, w_scales, 32);
+  EXPECT_OFFSET(Nvfp4GemmArgs, alpha, 40);
+  EXPECT_OFFSET(Nvfp4GemmArgs, bias, 48);
+  EXPECT_OFFSET(Nvfp4GemmArgs, n, 60);
+  EXPECT_OFFSET(Nvfp4GemmArgs, k, 64);
+  EXPECT_OFFSET(Nvfp4GemmArgs, out, 72);
+#undef EXPECT_OFFSET
+}
 
 TEST(MoeCases, AreNamedOnceAndPrepareThemselves) {
   std::vector<KernelCase> cases;

@@ -175,6 +175,9 @@ access = { 0 = { mode = "write_all", bytes = "p2 * gx * e0" }, 3 = "none" }
 match = '^pack$'
 access = { 0 = "read", "0+16" = "write_all" }
 [[kernel]]
+match = '^strided$'
+access = { 0 = { mode = "write", span = "p1 * 10" } }
+[[kernel]]
 match = '^inplace$'
 access = { mutable = "read_write" }
 [[kernel]]
@@ -191,7 +194,12 @@ access = { 1 = "write" }
   const ir::NodeId pack = kernel("_Z4pack4Args", {word(0, kBase, 0), word(0, kBase + 0x10000, 16)});
   const ir::NodeId inplace = kernel("_Z7inplacePfPKf", {word(0, kBase), word(1, kBase + 0x10000)});
   const ir::NodeId flat = kernel("flat", {word(0, kBase), word(1, kBase + 0x10000), word(2, 5, 0, 4)});
+  const ir::NodeId strided = kernel("_Z7stridedPfi", {word(0, kBase), word(1, 30, 0, 4)});
+  const ir::NodeId too_wide = kernel("_Z7stridedPfi", {word(0, kBase), word(1, 1 << 20, 0, 4)});
   const AccessTable table = build(known);
+  EXPECT_EQ(table.of(strided)[0].end, kBase + 300);
+  EXPECT_EQ(table.of(strided)[0].extent, AccessExtent::bounding);
+  EXPECT_EQ(table.of(too_wide)[0].end, kBase + 0x8000);
   ASSERT_EQ(table.of(norm).size(), 2U);  // parameter 3 is not used
   EXPECT_EQ(table.of(norm)[0].mode, AccessMode::write);
   EXPECT_EQ(table.of(norm)[0].trust, AccessTrust::table);
@@ -226,6 +234,70 @@ TEST_F(AccessTableTest, BuiltInTableKnowsPublicKernels) {
   EXPECT_EQ(table.of(silu)[0].mode, AccessMode::read);
   EXPECT_EQ(table.of(silu)[1].mode, AccessMode::write);
   EXPECT_EQ(table.coverage(silu), AccessCoverage::complete);
+}
+
+// A grouped GEMM whose arguments are one struct: sizes from its fields, element size from a template argument.
+TEST_F(AccessTableTest, StructsByValueGiveSizes) {
+  const auto words = [&](std::uint64_t out_fp32, std::uint64_t pairs, std::uint64_t divisor) {
+    std::vector<ir::ParamWord> list;
+    for (const auto& [offset, value] : std::vector<std::pair<std::uint16_t, std::uint64_t>>{
+             {0, kBase},
+             {8, 0},
+             {16, kBase + 0x10000},
+             {24, 0},
+             {32, kBase + 0x20000},
+             {40, out_fp32},
+             {48, kBase + 0x30000},
+             {56, kBase + 0x30400},
+             {64, kBase + 0x30800},
+             {72, 4 | pairs << 32},      // max_blocks, num_pairs
+             {80, divisor | 64ULL << 32},  // row_divisor, n
+             {88, 256},                  // k
+         })
+      list.push_back(word(0, value, offset));
+    return list;
+  };
+  const char* const fp8 =
+      "_ZN6cglint7kernels3moe15moe_gemm_kernelILNS1_10WeightTypeE1ELi16ELi128ELi256ELi4ELi1EEEvNS1_13MoeGemmParamsE";
+  const char* const bf16 =
+      "_ZN6cglint7kernels3moe15moe_gemm_kernelILNS1_10WeightTypeE0ELi16ELi128ELi256ELi4ELi1EEEvNS1_13MoeGemmParamsE";
+  const ir::NodeId first = kernel(fp8, words(0, 16, 8)), second = kernel(bf16, words(1, 16, 1));
+  const AccessTable table = build();
+  const auto row_at = [&](ir::NodeId node, std::uint64_t begin) {
+    for (const Access& row : table.of(node))
+      if (row.begin == begin) return row;
+    return Access{};
+  };
+  EXPECT_EQ(row_at(first, kBase).end, kBase + 2 * 256);   // two rows of one byte a value
+  EXPECT_EQ(row_at(second, kBase).end, kBase + 16 * 256 * 2);
+  EXPECT_EQ(row_at(first, kBase + 0x20000).end, kBase + 0x20000 + 16 * 64 * 2);
+  EXPECT_EQ(row_at(second, kBase + 0x20000).end, kBase + 0x20000 + 16 * 64 * 4);
+  EXPECT_EQ(row_at(first, kBase + 0x20000).mode, AccessMode::write);
+  EXPECT_FALSE(row_at(first, kBase + 0x20000).writes_all);
+  EXPECT_EQ(row_at(first, kBase + 0x30800).end, kBase + 0x30804);
+  EXPECT_EQ(table.coverage(first), AccessCoverage::complete);
+}
+
+TEST_F(AccessTableTest, WritesAllMayDependOnTheLaunch) {
+  const auto words = [&](std::uint64_t layout, std::uint64_t zero_padding) {
+    return std::vector<ir::ParamWord>{word(0, kBase, 0),
+                                      word(0, 2 | 64ULL << 32, 8),
+                                      word(0, kBase + 0x10000, 16),
+                                      word(0, layout | zero_padding << 8, 24),
+                                      word(0, kBase + 0x20000, 32),
+                                      word(0, kBase + 0x30000, 40)};
+  };
+  const char* const name = "_ZN6cglint7kernels3moe21quantize_nvfp4_kernelENS1_17QuantizeNvfp4ArgsEi";
+  const ir::NodeId row_major = kernel(name, words(0, 0)), tiled = kernel(name, words(1, 0)), padded = kernel(name, words(1, 1));
+  const AccessTable table = build();
+  const auto scales = [&](ir::NodeId node) {
+    return table.of(node).back();
+  };
+  EXPECT_EQ(scales(row_major).end - scales(row_major).begin, 2U * 4);
+  EXPECT_TRUE(scales(row_major).writes_all);
+  EXPECT_EQ(scales(tiled).end - scales(tiled).begin, 128U * 4);
+  EXPECT_FALSE(scales(tiled).writes_all);
+  EXPECT_TRUE(scales(padded).writes_all);
 }
 
 TEST_F(AccessTableTest, AllocatorBlocksBoundRanges) {

@@ -598,8 +598,23 @@ TEST(KernelTable, ErrorsNameTheLine) {
   EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\naccess = { 0 = { mode = 'read', bytes = 'p1 *' } }")
                 .find("size expression"),
             std::string::npos);
+  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\naccess = { 0 = { mode = 'read', all_if = '1' } }").find("goes with mode"),
+            std::string::npos);
+  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\nmoe = { tiles = '1' }").find("unknown key 'tiles'"), std::string::npos);
+  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\nmoe = { n = 'p0@' }").find("size expression"), std::string::npos);
+  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\nmoe = { dtypes = [1] }").find("list of texts"), std::string::npos);
   EXPECT_NE(error("format = ").find("line 1"), std::string::npos);
   EXPECT_FALSE(KernelTable::with_user_table("/nonexistent/table.toml").has_value());
+}
+
+TEST(KernelIdentity, TemplateNumbers) {
+  const auto numbers = [](std::string_view name) { return identify_kernel(name, KernelTable()).template_numbers; };
+  using Numbers = std::vector<std::optional<std::int64_t>>;
+  EXPECT_EQ(numbers("_ZN6cglint7kernels3moe15moe_gemm_kernelILNS1_10WeightTypeE1ELi16ELi128ELi256ELi4ELi1EEEvNS1_13MoeGemmParamsE"),
+            (Numbers{1, 16, 128, 256, 4, 1}));
+  EXPECT_EQ(numbers("void k<float, (int)7, true, -3, 4u, 12ul>(float*)"), (Numbers{std::nullopt, 7, 1, -3, 4, 12}));
+  EXPECT_EQ(numbers("void outer<3>::k<false>(int)"), (Numbers{0}));
+  EXPECT_TRUE(numbers("plain").empty());
 }
 
 TEST(KernelIdentities, LabelsNodes) {

@@ -116,6 +116,12 @@ TEST(SizeExpression, Evaluates) {
               return 7;
             case SizeExpression::Variable::block_z:
               return 3;
+            case SizeExpression::Variable::field: {
+              const auto field = SizeExpression::Field::from_index(index);
+              return field.slot * 1'000'000 + field.offset_bytes * 10 + field.size_bytes;
+            }
+            case SizeExpression::Variable::template_argument:
+              return index == 9 ? std::nullopt : std::optional<std::int64_t>(index + 50);
             default:
               return 1;
           }
@@ -126,11 +132,19 @@ TEST(SizeExpression, Evaluates) {
   EXPECT_EQ(value("(p1+1)*gx - bz"), 74);
   EXPECT_EQ(value("p1 / 3"), 4);  // rounds up
   EXPECT_EQ(value("4096"), 4096);
+  EXPECT_EQ(value("p2@104"), 2'001'044);
+  EXPECT_EQ(value("p4095@65535:8 + 0"), 4095'655'358);
+  EXPECT_EQ(value("p0@40:1 * t3"), 401 * 53);
+  EXPECT_EQ(value("p0@6:2"), 62);
+  EXPECT_EQ(value("t9"), -1);
+  EXPECT_EQ(value("min(p1, 3 * 2) + 1"), 7);
+  EXPECT_EQ(value("min(4, min(9, p9))"), -1);
   EXPECT_EQ(value("p9 * 2"), -1);
   EXPECT_EQ(value("1 - 2"), -1);
   EXPECT_EQ(value("1 / 0"), -1);
   EXPECT_EQ(value("999999999999999 * 999999999999999"), -1);
-  for (const char* bad : {"", "p", "p4 *", "p4 p5", "(p4", "q1", "gw", "1e3", "p999999", "-1"})
+  for (const char* bad : {"", "p", "p4 *", "p4 p5", "(p4", "q1", "gw", "1e3", "p999999", "-1", "t", "p1@", "p1@4:3", "p1@4:", "p4096@0",
+                          "p1@65536", "e1@4", "min(1", "min(1)", "min(,2)", "min 1"})
     EXPECT_EQ(value(bad), -2) << bad;
   EXPECT_EQ(value(std::string(100, '(') + "1" + std::string(100, ')')), -2);
 }
