@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,10 @@
 
 #include "base/result.h"
 #include "engine/finding.h"
+
+namespace cglint::tables {
+class MoeConfigDirectory;
+}
 
 namespace cglint::engine {
 
@@ -24,6 +29,7 @@ struct Config {
   std::map<std::string, std::string> options;            // "CG101.min_layers" -> "3"
   std::optional<std::uint32_t> max_streams;              // CG103
   StreamsFrom streams_from = StreamsFrom::best;
+  std::shared_ptr<const tables::MoeConfigDirectory> moe_configs;  // CG605; null: none given
   std::optional<Severity> fail_on = Severity::warning;   // nullopt: findings never fail the run
   bool fail_on_unchecked = false;
   Confidence min_confidence = Confidence::likely;        // findings below are counted but not shown and never fail

@@ -208,7 +208,9 @@ struct InputChecker::State final : FindingSink {
 
   // Whether the current rule can look at the current graph; says so if not.
   bool can_check(const RuleInfo& info) {
-    if (const ir::FactSet missing = missing_facts(info, graph->facts); !missing.empty()) {
+    ir::FactSet given;  // by the user, not by the input
+    if (config.moe_configs != nullptr) given.insert(ir::Fact::moe_config_table);
+    if (const ir::FactSet missing = missing_facts(info, graph->facts.unite(given)); !missing.empty()) {
       add_not_checked(missing, reason_for(*recording, *graph, missing));
       return false;
     }

@@ -18,6 +18,7 @@
 #include "join/join.h"
 #include "report/json.h"
 #include "report/text.h"
+#include "tables/moe_config.h"
 
 namespace cglint::cli {
 namespace {
@@ -26,7 +27,7 @@ struct LintOptions {
   std::vector<std::string> files;
   engine::Config config;
   std::vector<std::string> rule_options;
-  std::string kernel_table;
+  std::string kernel_table, moe_config;
   std::string format = "text";
   std::string output;
   std::string fail_on = "warning", confidence = "likely", streams_from = "best", colour = "auto";
@@ -120,6 +121,14 @@ int run_lint(LintOptions& options) {
     }
     user_table = std::move(*table);
     kernels = &user_table;
+  }
+  if (!options.moe_config.empty()) {
+    auto directory = tables::MoeConfigDirectory::read(options.moe_config);
+    if (!directory) {
+      print_error(directory.error().to_string());
+      return kExitUsage;
+    }
+    config.moe_configs = std::make_shared<const tables::MoeConfigDirectory>(std::move(*directory));
   }
   // A name that leads nowhere is an error of its own; the other inputs are still checked.
   std::vector<std::string> paths;
@@ -234,6 +243,7 @@ void add_lint(CLI::App& app, Cli& cli) {
   lint->add_option("--confidence", options->confidence, "Lowest confidence that is reported")
       ->check(CLI::IsMember({"possible", "likely", "certain"}))->capture_default_str();
   lint->add_option("--kernel-table", options->kernel_table, "A known-kernel table (TOML) that extends the built-in one");
+  lint->add_option("--moe-config", options->moe_config, "A folder of tuned fused-MoE configurations, named and formed as vLLM does (CG605)");
   lint->add_flag("--no-join", options->no_join, "Check a structure file and a trace separately instead of joining them");
   lint->add_flag("--join", options->force_join, "Join a structure file and a trace even if their stream counts contradict each other")->excludes("--no-join");
   lint->add_option("--format", options->format, "Output format")->check(CLI::IsMember({"text", "json"}))->capture_default_str();

@@ -101,7 +101,9 @@ int print_capabilities() {
     const engine::RuleInfo& info = rule->info();
     text += fmt::format("{} {:<28}", info.code, info.slug);
     for (const auto& importer : import::all_importers()) {
-      const bool possible = std::any_of(info.needs.begin(), info.needs.end(), [&](const ir::FactSet& need) { return importer->can_supply().contains_all(need); });
+      const bool possible = std::any_of(info.needs.begin(), info.needs.end(), [&](const ir::FactSet& need) {
+        return importer->can_supply().contains_all(need.minus({ir::Fact::moe_config_table}));  // comes from the command line
+      });
       text += fmt::format(" {:<12}", possible ? "yes" : "-");
     }
     text += "\n";

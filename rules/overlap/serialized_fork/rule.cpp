@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "rules/common/describe.h"
+#include "rules/common/order.h"
 #include "rules/common/occurrences.h"
 
 namespace cglint::rules {
@@ -33,35 +34,6 @@ constexpr engine::RuleInfo kInfo = {
     .options = kOptions,
 };
 
-// For each node: is it ordered with every other node? In the transitive reduction that holds exactly where no edge
-// passes over the node's place in a topological order, no earlier node is a sink and no later node is a source.
-base::IdVector<NodeId, bool> ordered_with_all(const ir::Graph& graph, const analysis::TopologicalOrder& order,
-                                              const std::vector<bool>& implied) {
-  const std::size_t n = graph.node_count();
-  std::vector<std::int64_t> open(n + 1, 0);
-  std::vector<std::uint32_t> outs(n, 0), ins(n, 0);
-  for (const ir::EdgeId edge : graph.edges()) {
-    if (implied[edge.index()]) continue;
-    const std::uint32_t from = order.position[graph.edge_from[edge]];
-    const std::uint32_t to = order.position[graph.edge_to[edge]];
-    ++open[from + 1];
-    --open[to];
-    ++outs[from];
-    ++ins[to];
-  }
-  std::vector<bool> source_after(n + 1, false);
-  for (std::size_t p = n; p-- > 0;) source_after[p] = source_after[p + 1] || ins[p] == 0;
-  base::IdVector<NodeId, bool> result(n, false);
-  bool sink_before = false;
-  std::int64_t passing = 0;
-  for (std::size_t p = 0; p < n; ++p) {
-    passing += open[p];
-    result[order.order[p]] = passing == 0 && !sink_before && !source_after[p + 1];
-    sink_before = sink_before || outs[p] == 0;
-  }
-  return result;
-}
-
 // A run of side-stream work between two nodes of the other branch.
 struct Block {
   NodeId fork, join;
@@ -79,9 +51,7 @@ class SerializedFork final : public engine::Rule {
     if (graph.node_count() < 3) return;
     const analysis::TopologicalOrder& order = context.analyses.topology();
     const std::vector<ir::EdgeId>& implied_edges = context.analyses.implied_edges();
-    std::vector<bool> implied(graph.edge_count(), false);
-    for (const ir::EdgeId edge : implied_edges) implied[edge.index()] = true;
-    const base::IdVector<NodeId, bool> ordered = ordered_with_all(graph, order, implied);
+    const base::IdVector<NodeId, bool> ordered = ordered_with_all(context);
     const bool has_streams = graph.facts.contains(Fact::capture_streams) && !graph.capture_stream.empty();
     std::vector<Block> blocks = has_streams ? blocks_from_streams(graph, order, ordered)
                                             : blocks_from_edges(graph, order, ordered, implied_edges);
