@@ -90,9 +90,9 @@ FrameText describe(std::uintptr_t address) {
 }
 
 TEST(NativeFrames, NameTheirModuleAndSymbol) {
-  const FrameText frame = describe(reinterpret_cast<std::uintptr_t>(&std::malloc));
+  const FrameText frame = describe(reinterpret_cast<std::uintptr_t>(&::getpid));
   EXPECT_TRUE(frame.is_native);
-  EXPECT_EQ(frame.function.find("malloc"), 0U) << frame.function;
+  EXPECT_NE(frame.function.find("getpid"), std::string::npos) << frame.function;
   EXPECT_NE(frame.file.find(".so"), std::string::npos) << frame.file;
   EXPECT_EQ(describe(16).function, "0x10") << "in no module";
   EXPECT_TRUE(is_cuda_module("/usr/lib/libcuda.so.580.1"));
