@@ -218,6 +218,7 @@ void state_facts(const GraphRecord& graph, std::vector<const char*>& facts, std:
   state("kernel_params", no_words, kernels, "the parameters");
   state("copy_params", no_copy, copies, "the parameters");
   if (graph.allocations_known) facts.push_back("allocations");
+  if (graph.blocks_expected) facts.push_back("allocator_state");
   const bool is_eager = std::strcmp(graph.role, "eager") == 0;
   if (graph.entry.captured) facts.push_back("sync_ops");
   if ((graph.entry.captured || is_eager) && work != 0) {

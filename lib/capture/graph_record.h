@@ -90,6 +90,7 @@ struct GraphRecord {
   std::vector<EdgeRecord> edges;
   bool edges_known = true, edge_data_known = true;
   bool allocations_known = false;
+  bool blocks_expected = false;    // lines with the state of a caching allocator come
   bool nvtx_known = false;         // the process told its NVTX ranges
   bool eager_known = false;        // launches outside capture are in graphs of their own
   bool replays_expected = false;  // a later replays line may come

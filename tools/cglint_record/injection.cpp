@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/allocator_blocks.h"
 #include "capture/capture_book.h"
 #include "driver_calls.h"
 #include "recorder.h"
@@ -711,6 +712,58 @@ extern "C" __attribute__((visibility("default"))) int cglint_record_flush() {
   } catch (...) {
     return 1;
   }
+}
+
+// The state of a framework's caching allocator, told by whoever can ask it (tools/cglint_record/python). Called
+// on threads of the program, in no callback and with no lock of the driver held.
+//
+// From here on graphs promise that lines with the allocator's blocks follow. 0; 1 where nothing is recorded.
+extern "C" __attribute__((visibility("default"))) int cglint_record_expect_blocks() {
+  if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on()) return 1;
+  cglint::record::recorder->expect_blocks();
+  return 0;
+}
+
+// A sequence number, to be taken before the allocator is asked; 0 where nothing is recorded.
+extern "C" __attribute__((visibility("default"))) std::uint64_t cglint_record_moment() {
+  if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on()) return 0;
+  return cglint::record::recorder->next_sequence();
+}
+
+// All blocks of the allocator at that moment: `blocks` times five words (capture/allocator_blocks.h) and the
+// names of the pools, "" for the general one; copied. 0; 1 where nothing is recorded; 2 for impossible
+// values; 3 where no graph was recorded yet, so that there is no file.
+extern "C" __attribute__((visibility("default"))) int cglint_record_blocks(std::uint64_t moment, const std::uint64_t* words, std::size_t blocks,
+                                                                          const char* const* pools, std::size_t pool_count) {
+  try {
+    if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on()) return 1;
+    constexpr std::size_t kMost = std::size_t{1} << 24;
+    if (blocks > kMost || pool_count > kMost || (words == nullptr && blocks != 0) || (pools == nullptr && pool_count != 0)) return 2;
+    std::vector<std::string_view> names;
+    for (std::size_t i = 0; i < pool_count; ++i) names.emplace_back(pools[i] == nullptr ? "" : pools[i]);
+    const std::span all(words, blocks * cglint::capture::kBlockWords);
+    if (!cglint::capture::check_blocks(all, pool_count).empty()) return 2;
+    return cglint::record::recorder->add_blocks(all, names, moment) ? 0 : 3;
+  } catch (...) {
+    return 1;
+  }
+}
+
+// The allocator could not be asked: graphs that were recorded since cglint_record_expect_blocks() do not have its
+// state after all. `why` is copied.
+extern "C" __attribute__((visibility("default"))) int cglint_record_blocks_failed(const char* why) {
+  try {
+    if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on()) return 1;
+    cglint::record::recorder->blocks_failed(why == nullptr ? "unknown reason" : why);
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+}
+
+// How often what had changed was written (on demand, or after a burst of captures): each is a reason to look again.
+extern "C" __attribute__((visibility("default"))) std::uint64_t cglint_record_flushes() {
+  return cglint::record::recorder == nullptr ? 0 : cglint::record::recorder->flushes();
 }
 
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {

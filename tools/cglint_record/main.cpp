@@ -34,6 +34,8 @@ Options:
   --replays N          Trace the GPU's work too, and keep the first N launches of each graph (default 0: none).
                        Tracing slows the program down while it runs
   --no-python-stacks   Do not look for Python source lines
+  --no-python-helper   Do not put a start-up hook on PYTHONPATH: it tells the state of PyTorch's caching allocator,
+                       and notes source lines in code that torch.compile writes
   --no-native-stacks   Do not look for native frames (module, symbol)
   --no-eager           Do not keep kernel launches outside capture
   --detach-after N|Ns  Leave the process after N graph launches, or N seconds after the first capture: CUPTI is shut
@@ -77,7 +79,7 @@ struct Options {
   std::string out;
   bool out_is_folder = false;
   std::uint32_t replays = 0;
-  bool python_stacks = true, native_stacks = true, eager = true, lint = false, help = false;
+  bool python_stacks = true, python_helper = true, native_stacks = true, eager = true, lint = false, help = false;
   std::string detach, redact;
   int flush_signal = 0;
   std::vector<char*> lint_options, command;
@@ -135,6 +137,8 @@ std::string parse(int argc, char** argv, Options& options) {
         return "--replays needs a number, not '" + std::string(value) + "'";
     } else if (argument == "--no-python-stacks") {
       options.python_stacks = false;
+    } else if (argument == "--no-python-helper") {
+      options.python_helper = false;
     } else if (argument == "--no-native-stacks") {
       options.native_stacks = false;
     } else if (argument == "--no-eager") {
@@ -242,6 +246,11 @@ int main(int argc, char** argv) {
   set_or_clear("CGLINT_RECORD_DETACH", options.detach);
   set_or_clear("CGLINT_RECORD_REDACT", options.redact);
   set_or_clear("CGLINT_RECORD_FLUSH_SIGNAL", options.flush_signal == 0 ? "" : std::to_string(options.flush_signal));
+  // Where nothing else was on PYTHONPATH, nothing else may come onto it: an empty entry is the current folder.
+  if (const std::string hook = folder + "/cglint_python_helper"; options.python_helper && access(hook.c_str(), R_OK) == 0) {
+    const char* const before = std::getenv("PYTHONPATH");
+    setenv("PYTHONPATH", before == nullptr || *before == '\0' ? hook.c_str() : (hook + ':' + before).c_str(), 1);
+  }
   // The library is an NVTX injection too.
   if (const char* other = std::getenv("NVTX_INJECTION64_PATH");
       other != nullptr && *other != '\0' && library != other) {

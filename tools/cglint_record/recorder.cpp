@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "capture/allocator_blocks.h"
 #include "capture/python_frames.h"
 #include "nvtx_ranges.h"
 
@@ -293,6 +294,7 @@ void Recorder::redact(capture::GraphRecord& record) const {
 void Recorder::write_record(capture::GraphRecord& record, std::string& lines) {
   redact(record);
   record.nvtx_known = has_nvtx();
+  record.blocks_expected = record.allocations_known && blocks_expected_.load(std::memory_order_relaxed);
   capture::resolve_addresses(timeline_, record);
   capture::write_graph(record, {stacks_, ranges_, streams_}, lines);
   if (!record.failure.empty())
@@ -508,6 +510,7 @@ bool Recorder::flush_is_due() const {
 void Recorder::flush() {
   flush_requested_.store(false, std::memory_order_relaxed);
   flush_due_ns_.store(0, std::memory_order_relaxed);
+  flushes_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard output_lock(output_);
   if (!file_.is_open()) return;
   std::string lines;
@@ -516,6 +519,23 @@ void Recorder::flush() {
     write_changes(lines);
   }
   if (!lines.empty() && !file_.write(lines)) switch_off("cannot write " + file_.path());
+}
+
+bool Recorder::add_blocks(std::span<const std::uint64_t> words, std::span<const std::string_view> pools, std::uint64_t moment) {
+  std::string lines;
+  capture::write_blocks(words, pools, moment, lines);
+  const std::lock_guard output_lock(output_);
+  if (!file_.is_open()) return false;
+  if (!file_.write(lines)) switch_off("cannot write " + file_.path());
+  return true;
+}
+
+void Recorder::blocks_failed(std::string_view why) {
+  if (!blocks_expected_.exchange(false)) return;
+  std::string lines;
+  capture::write_no_blocks(why, lines);
+  const std::lock_guard output_lock(output_);
+  if (file_.is_open() && !file_.write(lines)) switch_off("cannot write " + file_.path());
 }
 
 void Recorder::add_clone(const Instantiation& instantiation, Handle original, std::uint64_t clone_id) {

@@ -123,6 +123,13 @@ class Recorder {
   // Is a flush due: somebody asked, or a burst of captures is over?
   [[nodiscard]] bool flush_is_due() const;
   void request_flush() { flush_requested_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t flushes() const { return flushes_.load(std::memory_order_relaxed); }
+
+  // The state of a framework's caching allocator, which only the framework can tell. expect_blocks: from here on
+  // graphs promise it. add_blocks: good words (capture::check_blocks) of one moment; false where there is no file yet.
+  void expect_blocks() { blocks_expected_.store(true, std::memory_order_relaxed); }
+  bool add_blocks(std::span<const std::uint64_t> words, std::span<const std::string_view> pools, std::uint64_t moment);
+  void blocks_failed(std::string_view why);
 
   // Replays: clones while a graph is instantiated, then operations as CUPTI hands them over.
   void set_layouts_known(bool known) { layouts_known_ = known; }
@@ -163,7 +170,8 @@ class Recorder {
   std::atomic<std::uint64_t> sequence_{0}, stacks_missed_{0};
   std::atomic<std::uint32_t> numbers_{0};
   std::atomic<int> captures_{0}, misses_in_a_row_{0};
-  std::atomic<bool> flush_requested_{false};
+  std::atomic<bool> flush_requested_{false}, blocks_expected_{false};
+  std::atomic<std::uint64_t> flushes_{0};
   std::atomic<std::uint64_t> flush_due_ns_{0}, first_capture_ns_{0}, graph_launches_{0};
   bool layouts_known_ = false;
 

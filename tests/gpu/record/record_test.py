@@ -24,7 +24,8 @@ def symbols(objdump, library):
 
     table = dump("-T").splitlines()
     defined = [line.split()[-1] for line in table if re.match(r"[0-9a-f]{16} ", line) and "*UND*" not in line]
-    check(sorted(defined) == ["InitializeInjection", "InitializeInjectionNvtx2", "cglint_record_flush"], f"exports {defined}")
+    check(sorted(defined) == ["InitializeInjection", "InitializeInjectionNvtx2", "cglint_record_blocks", "cglint_record_blocks_failed", "cglint_record_expect_blocks",
+                              "cglint_record_flush", "cglint_record_flushes", "cglint_record_moment"], f"exports {defined}")
     versions = {tuple(int(part) for part in found.split(".")) for found in re.findall(r"GLIBC_([0-9.]+)", dump("-T"))}
     check(versions and max(versions) <= (2, 34), f"needs glibc {max(versions)}")
     needed = set(re.findall(r"NEEDED\s+(\S+)", dump("-p")))
@@ -59,6 +60,14 @@ def arguments(program):
             check(f"CGLINT_RECORD_{line}\n" in out, f"{line} in {out}")
         _, out, err = run("--", *show, env=dict(plain, NVTX_INJECTION64_PATH="/other.so"), cwd=folder)
         check("NVTX_INJECTION64_PATH=/other.so" in out and "NVTX ranges are not recorded" in err, f"{out} {err}")
+        python = ["sh", "-c", 'echo "PYTHONPATH=$PYTHONPATH"']
+        hook = str(pathlib.Path(program).resolve().parent / "cglint_python_helper")
+        for before, words, expected in ((None, [], hook), ("", [], hook), ("/a:/b", [], hook + ":/a:/b"), ("/a", ["--no-python-helper"], "/a"), (None, ["--no-python-helper"], "")):
+            env = {key: value for key, value in plain.items() if key != "PYTHONPATH"}
+            if before is not None:
+                env["PYTHONPATH"] = before
+            _, out, _ = run(*words, "--", *python, env=env, cwd=folder)
+            check(out == f"PYTHONPATH={expected}\n", f"{before} {words}: {out}")
         os.mkdir(folder + "/there")
         _, out, _ = run("-o", "there", "--", *show, env=plain, cwd=folder)
         check("CGLINT_RECORD_OUT_FOLDER=1" in out, "an existing folder")

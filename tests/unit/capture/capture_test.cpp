@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "capture/allocation_timeline.h"
+#include "capture/allocator_blocks.h"
 #include "capture/capture_book.h"
 #include "capture/eager_book.h"
 #include "capture/elf_lines.h"
@@ -501,6 +502,29 @@ TEST(ReplayBook, ALaunchWithRecordsMissingIsNotComplete) {
 TEST(PythonFrames, AProcessWithoutPythonHasNone) {
   std::vector<FrameText> frames;
   EXPECT_EQ(python_frames(frames), FramesResult::no_python);
+}
+
+TEST(AllocatorBlocks, BadOnesAreRefused) {
+  const std::vector<std::uint64_t> good = {0x1000, 512, 2, 0, 0};
+  EXPECT_EQ(check_blocks(good, 1), "");
+  EXPECT_EQ(check_blocks({}, 0), "");
+  EXPECT_EQ(check_blocks(std::span(good).first(4), 1), "a block is cut short");
+  EXPECT_EQ(check_blocks(good, 0), "a block's pool is unknown");
+  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, 0, 2, 0, 0}, 1), "a block's size is impossible");
+  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, ~std::uint64_t{0}, 2, 0, 0}, 1), "a block's size is impossible");
+  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, 512, 3, 0, 0}, 1), "a block's state is unknown");
+}
+
+TEST(AllocatorBlocks, ManyAreSeveralLinesOfOneMoment) {
+  std::vector<std::uint64_t> words;
+  for (std::uint64_t i = 0; i < 70000; ++i) words.insert(words.end(), {i << 12, 4096, i % 3, i, i % 2});
+  const std::vector<std::string_view> pools = {"", "graph"};
+  std::string lines;
+  write_blocks(words, pools, 9, lines);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
+  lines.clear();
+  write_blocks({}, pools, 9, lines);
+  EXPECT_EQ(lines, "{\"type\":\"allocator_blocks\",\"process\":0,\"sequence\":9,\"blocks\":[]}\n");
 }
 
 }  // namespace
