@@ -202,7 +202,7 @@ class Check final : public engine::RecordingCheck {
       known.graphs = std::max(known.graphs, stale->graphs);
     }
     for (const auto& [key, entry] : found) report(context, sink, entry.first, entry.second);
-    if (!state_expected_ && context.recording.allocator_blocks.empty() && could_hide(context.recording))
+    if (state_unknown(context.recording))
       sink.not_checked({Fact::allocator_state},
                        "allocator state unknown: memory that was given back but is still held by a caching allocator cannot be seen; what was really "
                        "freed was checked");
@@ -391,6 +391,17 @@ class Check final : public engine::RecordingCheck {
 
   // Whether a caching allocator may hold freed memory: a framework that has one, Python (whose frameworks all have one), or several
   // addresses within large allocations.
+  // Of a graph that was captured after the last look at the allocator nothing is known, although the recording promised it: whoever
+  // recorded was stopped.
+  [[nodiscard]] bool state_unknown(const ir::Recording& recording) const {
+    if (!state_expected_ && recording.allocator_blocks.empty()) return could_hide(recording);
+    const bool torn = std::any_of(recording.losses.begin(), recording.losses.end(), [](const ir::Loss& loss) { return loss.severity != ir::Loss::Severity::info; });
+    return torn && std::any_of(graphs_.begin(), graphs_.end(), [&](const SeenGraph& graph) {
+             const auto moments = snapshots_.find(graph.process);
+             return moments == snapshots_.end() || moments->second.back() <= graph.end_sequence;
+           });
+  }
+
   [[nodiscard]] bool could_hide(const ir::Recording& recording) const {
     if (from_python_) return true;
     for (const ir::Process& process : recording.processes)
