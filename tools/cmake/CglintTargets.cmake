@@ -9,6 +9,10 @@ if(CGLINT_SANITIZE)
   target_compile_options(cglint_flags INTERFACE -fsanitize=${CGLINT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(cglint_flags INTERFACE -fsanitize=${CGLINT_SANITIZE})
 endif()
+if(CGLINT_FUZZ)
+  # The fuzzer is guided by the coverage of the libraries, not only of its own entry.
+  target_compile_options(cglint_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # cglint_library(name SOURCES ... DEPS ... PRIVATE_DEPS ...): a static library whose headers are found from lib/.
 function(cglint_library name)
