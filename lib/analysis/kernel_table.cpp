@@ -10,6 +10,7 @@
 #include <toml++/toml.h>
 
 #include "analysis/size_expression.h"
+#include "base/toml_check.h"
 
 namespace cglint::analysis {
 
@@ -186,6 +187,7 @@ base::Result<void> read_kernel(const toml::table& table, std::string_view file, 
 
 base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file,
                                              const KernelTable* fallback) {
+  if (auto checked = base::check_toml_text(text); !checked) return std::move(checked).error().with_file(file);
   const toml::parse_result parsed = toml::parse(text, std::string(file));
   if (!parsed) return table_error(file, parsed.error().source(), std::string(parsed.error().description()));
   const toml::table& root = parsed.table();

@@ -9,6 +9,7 @@
 #include "base/interner.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "base/toml_check.h"
 
 namespace cglint::base {
 namespace {
@@ -130,6 +131,33 @@ TEST(CountOf, UsesThePlural) {
   EXPECT_EQ(count_of(1, "graph"), "1 graph");
   EXPECT_EQ(count_of(0, "graph"), "0 graphs");
   EXPECT_EQ(count_of(2, "branch", "branches"), "2 branches");
+}
+
+TEST(TomlCheck, LetsEverythingThroughThatAParserHandles) {
+  const std::string_view texts[] = {
+      "",
+      "a = 1\n[t]\n[[ u ]]\n['q']\n[\"r\"]\n[]\n",
+      "a = [\n[1],\n{b = 2},\n[{c = 3}]\n]\n",
+      "# \xc3\xa9\na = '\xc3\xa9' # \xc3\xa9\n",
+      "a = \"\"\"\n[{ \xc3\xa9 \"\" \\\"\"\"\"\"\nb = '''\n[{'''\n",
+      "a = \"not closed\n[b]\n",
+      "\xef\xbb\xbf" "a = 1\n",
+      "a = 'x'y'\n",
+      "}]\n",
+  };
+  for (const std::string_view text : texts) EXPECT_TRUE(check_toml_text(text).has_value()) << text;
+}
+
+TEST(TomlCheck, RefusesWhatTheParserDoesNotSurvive) {
+  const auto error = [](std::string_view text) {
+    const auto result = check_toml_text(text);
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_EQ(error("a = 1\n\n[{b}]\n"), "line 3: a table's name was expected behind '['");
+  EXPECT_EQ(error("[[ \x01"), "line 1: a table's name was expected behind '['");
+  EXPECT_EQ(error("a = '''\n\n'''\n[=]"), "line 4: a table's name was expected behind '['");
+  EXPECT_EQ(error("a = \"x\"\nb\xc3\xa9 = 1"), "line 2: a character beyond ASCII outside strings and comments");
+  EXPECT_EQ(error("a = 1\nb = '\xff'"), "line 2: the text is not UTF-8");
 }
 
 }  // namespace
