@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <set>
 #include <span>
@@ -37,9 +38,10 @@ struct LintOptions {
 };
 
 engine::InputChecker check_file(const std::string& path, const LintOptions& options, const analysis::KernelTable& kernels,
-                                Progress& progress) {
+                                Progress& progress, unsigned threads) {
   engine::InputChecker checker(options.config, kernels, path);
   import::ReadOptions read;
+  read.threads = threads;
   read.on_graph = [&](ir::Recording& recording, ir::GraphId graph) {
     checker.check_graph(recording, graph);
     // Bodies and eager launches are looked up by other graphs; the others are done with.
@@ -47,11 +49,15 @@ engine::InputChecker check_file(const std::string& path, const LintOptions& opti
     if (role != ir::GraphRole::body && role != ir::GraphRole::eager) recording.graphs[graph].reset();
   };
   read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
-  auto recording = import::read_file(path, read);
-  if (!recording)
-    checker.fail(std::move(recording).error());
-  else
-    checker.finish(*recording);
+  try {
+    auto recording = import::read_file(path, read);
+    if (!recording)
+      checker.fail(std::move(recording).error());
+    else
+      checker.finish(*recording);
+  } catch (const std::bad_alloc&) {
+    checker.fail(import::out_of_memory(path));
+  }
   return checker;
 }
 
@@ -162,23 +168,31 @@ int run_lint(LintOptions& options) {
   Progress progress(!options.no_progress && !options.quiet);
   std::vector<std::unique_ptr<engine::InputChecker>> slots(paths.size());
   std::atomic<std::size_t> next{0};
+  unsigned jobs = options.jobs != 0 ? options.jobs : std::max(1U, std::thread::hardware_concurrency());
+  jobs = static_cast<unsigned>(std::min<std::size_t>(jobs, paths.size()));
   const auto work = [&] {
     for (std::size_t i = next.fetch_add(1); i < paths.size(); i = next.fetch_add(1))
       if (path_errors[i]) {
         slots[i] = std::make_unique<engine::InputChecker>(config, *kernels, paths[i]);
         slots[i]->fail(std::move(*path_errors[i]));
       } else {
-        slots[i] = std::make_unique<engine::InputChecker>(check_file(paths[i], options, *kernels, progress));
+        slots[i] = std::make_unique<engine::InputChecker>(check_file(paths[i], options, *kernels, progress, jobs == 1 ? 0 : 1));
       }
   };
-  unsigned jobs = options.jobs != 0 ? options.jobs : std::max(1U, std::thread::hardware_concurrency());
-  jobs = static_cast<unsigned>(std::min<std::size_t>(jobs, paths.size()));
   bool done = false;
   if (!options.no_join && paths.size() == 2 && !path_errors[0] && !path_errors[1] && paths[0] != "-" && paths[1] != "-") {
     const std::string first = import::recognise_file(paths[0]), second = import::recognise_file(paths[1]);
     if (is_structure(second) && is_timeline(first)) std::swap(paths[0], paths[1]);
     if ((is_structure(first) && is_timeline(second)) || (is_structure(second) && is_timeline(first)))
-      done = check_joined(paths[0], paths[1], options, *kernels, progress, slots);
+      try {
+        done = check_joined(paths[0], paths[1], options, *kernels, progress, slots);
+      } catch (const std::bad_alloc&) {
+        for (std::size_t i = 0; i < paths.size(); ++i) {
+          slots[i] = std::make_unique<engine::InputChecker>(config, *kernels, paths[i]);
+          slots[i]->fail(import::out_of_memory(paths[i]));
+        }
+        done = true;
+      }
   }
   if (!done) {
     std::vector<std::jthread> threads;

@@ -29,6 +29,9 @@ struct ReadOptions {
   // If set, finished graphs are handed over instead of being stored in Recording::graphs: the slot is filled before
   // the call and may be reset by it. Called in file order, on the reading thread.
   std::function<void(ir::Recording& recording, ir::GraphId graph)> on_graph;
+  // Threads that reading one file may keep busy: 1 for none but the caller's, 0 for as many as there are cores. What is read is the
+  // same for any number.
+  unsigned threads = 0;
   // Progress for files that take long; may be empty. Bytes of the (compressed) file consumed so far.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> on_progress;
 };
@@ -59,7 +62,11 @@ std::span<const std::unique_ptr<Importer>> all_importers();
 // looked at.
 std::string recognise_file(const std::string& path);
 
-// Opens, decompresses, recognises and reads. `path` "-" is standard input.
+// ErrorCode::internal, with the file's name.
+base::Error out_of_memory(const std::string& path);
+
+// Opens, decompresses, recognises and reads. `path` "-" is standard input. Memory that runs out is an error like others, so that it
+// names the file.
 base::Result<ir::Recording> read_file(const std::string& path, const ReadOptions& options);
 
 // Expands files, directories (recursively, files that an importer recognises) and globs into a sorted list.
