@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
+#include <new>
 #include <system_error>
 
 #include "import/capture/capture_importer.h"
@@ -107,7 +109,13 @@ std::string recognise_file(const std::string& path) {
   return importer != nullptr ? std::string(importer->name()) : std::string();
 }
 
-base::Result<ir::Recording> read_file(const std::string& path, const ReadOptions& options) {
+base::Error out_of_memory(const std::string& path) {
+  return make_error(ErrorCode::internal, "out of memory while reading and checking this file").with_file(path);
+}
+
+namespace {
+
+base::Result<ir::Recording> open_and_read(const std::string& path, const ReadOptions& options) {
   auto opened = Source::open(path, options.limits);
   if (!opened) return std::move(opened).error();
   Source& source = **opened;
@@ -131,11 +139,21 @@ base::Result<ir::Recording> read_file(const std::string& path, const ReadOptions
   return recording;
 }
 
+}  // namespace
+
+base::Result<ir::Recording> read_file(const std::string& path, const ReadOptions& options) {
+  try {
+    return open_and_read(path, options);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(path);
+  }
+}
+
 base::Result<std::vector<std::string>> expand_paths(std::span<const std::string> arguments) {
   std::vector<std::string> paths;
   for (const std::string& argument : arguments) {
-    std::error_code ignored;
-    const fs::file_status status = argument == "-" ? fs::file_status() : fs::status(argument, ignored);
+    std::error_code ignored, failure;
+    const fs::file_status status = argument == "-" ? fs::file_status() : fs::status(argument, failure);
     if (argument == "-" || (fs::exists(status) && !fs::is_directory(status))) {
       paths.push_back(argument);
     } else if (fs::is_directory(status)) {
@@ -161,7 +179,7 @@ base::Result<std::vector<std::string>> expand_paths(std::span<const std::string>
         }
       }
     } else {
-      return make_error(ErrorCode::not_found, "no such file").with_file(argument);
+      return path_error(argument, failure ? failure.value() : ENOENT);
     }
   }
   std::sort(paths.begin(), paths.end());

@@ -8,6 +8,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -383,16 +384,31 @@ class StreamSource final : public Source {
 
 }  // namespace
 
+base::Error path_error(const std::string& path, int error_number) {
+  struct stat status {};
+  if (error_number == ENOENT) {
+    std::string message = "no such file";
+    if (::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode)) {
+      std::array<char, 4096> target;
+      const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
+      message = fmt::format("a link to {}, which does not exist", size > 0 ? std::string_view(target.data(), static_cast<std::size_t>(size)) : "a file");
+    }
+    return make_error(ErrorCode::not_found, message).with_file(path);
+  }
+  if (error_number == ENAMETOOLONG)
+    return make_error(ErrorCode::usage, fmt::format("the name is too long for a file ({} bytes)", path.size()))
+        .with_file(path);
+  if (error_number == ELOOP)
+    return make_error(ErrorCode::io, "a link that leads back to itself, or too many links").with_file(path);
+  return make_error(ErrorCode::io, fmt::format("cannot open: {}", std::strerror(error_number))).with_file(path);
+}
+
 base::Result<std::unique_ptr<Source>> Source::open(const std::string& path, const Limits& limits) {
   if (path == "-")
     return std::unique_ptr<Source>(
         std::make_unique<StreamSource>(std::make_unique<FileInput>(STDIN_FILENO, false), "<stdin>", limits, 0, ""));
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
-  if (fd < 0)
-    return make_error(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
-                      errno == ENOENT ? std::string("no such file")
-                                      : fmt::format("cannot open: {}", std::strerror(errno)))
-        .with_file(path);
+  if (fd < 0) return path_error(path, errno);
   auto input = std::make_unique<FileInput>(fd, true);
   struct stat status {};
   if (::fstat(fd, &status) != 0)

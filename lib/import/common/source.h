@@ -13,6 +13,10 @@ namespace cglint::import {
 
 struct Limits;
 
+// Why `path` cannot be opened, for the errno that the attempt gave: a missing file, a link that leads nowhere, a part of the path
+// that is no directory... The error names the file.
+base::Error path_error(const std::string& path, int error_number);
+
 class Source {
  public:
   virtual ~Source() = default;

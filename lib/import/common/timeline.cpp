@@ -33,9 +33,9 @@ std::uint64_t hash_of(const OpShape& s) {
   return mix(mix(h, s.bytes), static_cast<std::uint32_t>(s.priority));
 }
 
-// One launch: a run of the sorted op list.
+// One launch: a run of the sorted operations.
 struct Group {
-  std::uint32_t first = 0, count = 0;      // into `order`
+  std::uint32_t first = 0, count = 0;      // of the sorted operations
   std::uint32_t launch = kNone;            // launch call, if the trace has it
   std::uint32_t graph_id = 0;
   std::uint32_t process = 0;
@@ -56,29 +56,52 @@ bool is_part_of(const std::vector<std::uint32_t>& part, const std::vector<std::u
   return std::includes(whole.begin(), whole.end(), part.begin(), part.end());
 }
 
+bool is_acyclic(std::size_t nodes, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& edges) {
+  if (edges.empty()) return true;
+  std::vector<std::uint32_t> missing(nodes), first(nodes + 1), next(edges.size()), ready;
+  for (const auto& [from, to] : edges) {
+    ++missing[to];
+    ++first[from + 1];
+  }
+  for (std::size_t i = 0; i < nodes; ++i) first[i + 1] += first[i];
+  std::vector<std::uint32_t> fill(first.begin(), first.end() - 1);
+  for (const auto& [from, to] : edges) next[fill[from]++] = to;
+  for (std::uint32_t i = 0; i < nodes; ++i)
+    if (missing[i] == 0) ready.push_back(i);
+  std::size_t done = 0;
+  for (; done < ready.size(); ++done)
+    for (std::uint32_t e = first[ready[done]]; e < first[ready[done] + 1]; ++e)
+      if (--missing[next[e]] == 0) ready.push_back(next[e]);
+  return done == nodes;
+}
+
 class Builder {
  public:
   Builder(Timeline& timeline, ir::Recording& recording) : t_(timeline), recording_(recording) {}
   base::Result<void> build(const ReadOptions& options);
 
  private:
+  void sort_operations();
   void group_operations();
   void group_launches();
   void attach_cut_launches();
   [[nodiscard]] std::vector<std::uint32_t> sorted_shapes(const Group& group) const;
   [[nodiscard]] const TimelineOp& op(const Group& group, std::uint32_t i) const {
-    return t_.ops[order_[group.first + i]];
+    return t_.ops[group.first + i];
+  }
+  [[nodiscard]] std::uint64_t key_of(const TimelineOp& op) const {
+    return correlation_key(t_.lane(op.lane).process, op.correlation);
   }
   [[nodiscard]] std::uint64_t node_key(const TimelineOp& op) const {
     // "graph node id" is graph << 32 | local in some versions, the local number in others.
-    return (op.node_id >> 32) == op.graph_id ? op.node_id & 0xffffffffu : op.node_id;
+    const NodeKey& node = t_.node(op.node);
+    return (node.node_id >> 32) == node.graph_id ? node.node_id & 0xffffffffu : node.node_id;
   }
   base::Result<std::unique_ptr<ir::Graph>> build_graph(const GraphGroup& group, std::size_t number);
   void resolve_arrows();
 
   Timeline& t_;
   ir::Recording& recording_;
-  std::vector<std::uint32_t> order_;       // op indices: graph launches first, each by time
   std::vector<Group> groups_;
   std::vector<GraphGroup> graphs_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> dependencies_;  // op -> op, from arrows
@@ -94,22 +117,31 @@ std::vector<std::uint32_t> Builder::sorted_shapes(const Group& group) const {
   return shapes;
 }
 
+// By launch, then by time; what is equal in both stays in the order of the file.
+void Builder::sort_operations() {
+  auto& ops = t_.ops;
+  const auto before = [&](const TimelineOp& x, const TimelineOp& y) {
+    const std::uint64_t a = key_of(x), b = key_of(y);
+    return a != b ? a < b : x.start_ns < y.start_ns;
+  };
+  bool sorted = true;
+  for (std::size_t i = 1; i < ops.size() && sorted; ++i) sorted = !before(ops[i], ops[i - 1]);
+  if (sorted) return;
+  std::vector<std::uint32_t> order(ops.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const TimelineOp &x = ops[a], &y = ops[b];
+    return before(x, y) || (!before(y, x) && a < b);
+  });
+  ops.permute(order);
+}
+
 void Builder::group_operations() {
   auto& ops = t_.ops;
   std::sort(t_.launches.begin(), t_.launches.end(), [](const TimelineLaunch& a, const TimelineLaunch& b) {
     return a.correlation != b.correlation ? a.correlation < b.correlation : a.start_ns < b.start_ns;
   });
   std::sort(t_.lost_correlations.begin(), t_.lost_correlations.end());
-
-  order_.resize(ops.size());
-  for (std::uint32_t i = 0; i < order_.size(); ++i) order_[i] = i;
-  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const TimelineOp& x = ops[a];
-    const TimelineOp& y = ops[b];
-    if (x.correlation != y.correlation) return x.correlation < y.correlation;
-    if (x.start_ns != y.start_ns) return x.start_ns < y.start_ns;
-    return a < b;
-  });
 
   std::vector<std::uint8_t> launch_used(t_.launches.size(), 0);
   std::vector<std::uint32_t> loose;
@@ -125,9 +157,9 @@ void Builder::group_operations() {
     std::uint32_t last_id = 0, most = 0;
     std::uint32_t* last_vote = nullptr;
     for (std::uint32_t i = 0; i < count; ++i) {
-      const TimelineOp& o = ops[order_[first + i]];
-      if (o.graph_id != 0) {
-        if (last_vote == nullptr || o.graph_id != last_id) last_vote = &votes[last_id = o.graph_id];
+      const TimelineOp& o = ops[first + i];
+      if (const std::uint32_t graph_id = t_.node(o.node).graph_id; graph_id != 0) {
+        if (last_vote == nullptr || graph_id != last_id) last_vote = &votes[last_id = graph_id];
         ++*last_vote;
       }
       group.start_ns = std::min(group.start_ns, o.start_ns);
@@ -138,7 +170,7 @@ void Builder::group_operations() {
       most = count_of_id;
       group.graph_id = id;
     }
-    const std::uint64_t correlation = ops[order_[first]].correlation;
+    const std::uint64_t correlation = key_of(ops[first]);
     group.process = static_cast<std::uint32_t>(correlation >> kCorrelationBits);
     group.lost_ops = std::binary_search(t_.lost_correlations.begin(), t_.lost_correlations.end(), correlation);
     if (launch != kNone) launch_used[launch] = 1;
@@ -147,12 +179,13 @@ void Builder::group_operations() {
   };
 
   std::uint32_t first = 0;
-  while (first < order_.size()) {
-    const std::uint64_t correlation = ops[order_[first]].correlation;
+  const auto count_all = static_cast<std::uint32_t>(ops.size());
+  while (first < count_all) {
+    const std::uint64_t correlation = key_of(ops[first]);
     std::uint32_t last = first;
     bool has_graph_id = false;
-    while (last < order_.size() && ops[order_[last]].correlation == correlation) {
-      has_graph_id = has_graph_id || ops[order_[last]].graph_id != 0 || ops[order_[last]].node_id != 0;
+    while (last < count_all && key_of(ops[last]) == correlation) {
+      has_graph_id = has_graph_id || ops[last].node != 0;
       ++last;
     }
     const std::uint32_t count = last - first;
@@ -164,9 +197,9 @@ void Builder::group_operations() {
       auto call = begin;
       std::uint32_t at = first;
       while (at < last) {
-        while (call + 1 != end && (call + 1)->start_ns <= ops[order_[at]].start_ns) ++call;
+        while (call + 1 != end && (call + 1)->start_ns <= ops[at].start_ns) ++call;
         std::uint32_t stop = at + 1;
-        while (stop < last && (call + 1 == end || (call + 1)->start_ns > ops[order_[stop]].start_ns)) ++stop;
+        while (stop < last && (call + 1 == end || (call + 1)->start_ns > ops[stop].start_ns)) ++stop;
         add_group(at, stop - at, static_cast<std::uint32_t>(call - t_.launches.begin()));
         at = stop;
       }
@@ -176,7 +209,7 @@ void Builder::group_operations() {
       add_group(first, count, kNone);
     } else {
       if (correlation != 0 && count > 1) ++early_groups_;
-      for (std::uint32_t i = first; i < last; ++i) loose.push_back(order_[i]);
+      for (std::uint32_t i = first; i < last; ++i) loose.push_back(i);
     }
     first = last;
   }
@@ -193,7 +226,8 @@ void Builder::group_operations() {
     const Lane& lane = t_.lane(o.lane);
     recording_.loose_ops.push_back(
         {shape.name, o.start_ns, o.start_ns + o.dur_ns, lane.stream,
-         o.correlation & ((std::uint64_t{1} << kCorrelationBits) - 1), lane.device, shape.kind});
+         o.correlation, lane.device, shape.kind});
+    t_.ops.release(i, 1);
   }
   // By time of the launch call where it is known, else of the first operation.
   std::sort(groups_.begin(), groups_.end(), [this](const Group& a, const Group& b) {
@@ -338,7 +372,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
 
   bool has_ids = true, has_config = true, has_names = true;
   for (const std::uint32_t g : graph_group.groups)
-    for (std::uint32_t i = 0; i < groups_[g].count; ++i) has_ids = has_ids && op(groups_[g], i).node_id != 0;
+    for (std::uint32_t i = 0; i < groups_[g].count; ++i) has_ids = has_ids && t_.node(op(groups_[g], i).node).node_id != 0;
 
   std::unordered_map<std::uint64_t, ir::NodeId> node_by_id;
   std::unordered_map<std::uint32_t, std::vector<ir::NodeId>> nodes_by_shape;
@@ -384,7 +418,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
       const auto [it, inserted] = node_by_id.try_emplace(node_key(o));
       if (!inserted) continue;  // the body of a loop runs several times
       it->second = add_node(o);
-      builder.set_source_id(it->second, o.node_id);
+      builder.set_source_id(it->second, t_.node(o.node).node_id);
     } else {
       nodes_by_shape[o.shape].push_back(add_node(o));
     }
@@ -402,7 +436,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     ir::Replay replay;
     replay.ops.first = static_cast<std::uint32_t>(graph.replay_ops.size());
     replay.ops.count = group.count;
-    replay.correlation = op(group, 0).correlation & ((std::uint64_t{1} << kCorrelationBits) - 1);
+    replay.correlation = op(group, 0).correlation;
     if (group.launch != kNone) {
       const TimelineLaunch& launch = t_.launches[group.launch];
       replay.host_start_ns = launch.start_ns;
@@ -410,7 +444,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     }
     seen.clear();
     for (std::uint32_t i = 0; i < group.count; ++i) {
-      const std::uint32_t op_index = order_[group.first + i];
+      const std::uint32_t op_index = group.first + i;
       const TimelineOp& o = t_.ops[op_index];
       const Lane& lane = t_.lane(o.lane);
       ir::ReplayOp replay_op;
@@ -423,7 +457,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
         const auto [it, inserted] = node_by_id.try_emplace(node_key(o));
         if (inserted) {
           it->second = add_node(o);
-          builder.set_source_id(it->second, o.node_id);
+          builder.set_source_id(it->second, t_.node(o.node).node_id);
         }
         replay_op.node = it->second;
         if (shape_of_node[it->second.index()] != o.shape) ++changed_params;
@@ -439,6 +473,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
       if (!dependencies_.empty() && replay_op.node.is_valid()) node_of_op.emplace(op_index, replay_op.node);
       graph.replay_ops.push_back(replay_op);
     }
+    t_.ops.release(group.first, group.count);
     replay.complete = !group.lost_ops && !t_.lost_anywhere && group.count >= reference.count;
     if (!replay.complete) ++incomplete;
     graph.replays.push_back(replay);
@@ -455,16 +490,22 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
   }
 
   // Edges, where arrows draw them.
-  bool has_edges = false;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
   std::vector<std::uint8_t> has_predecessor(graph.node_count(), 0);
   for (const auto& [from, to] : dependencies_) {
     const auto a = node_of_op.find(from);
     const auto b = node_of_op.find(to);
     if (a == node_of_op.end() || b == node_of_op.end() || a->second == b->second) continue;
-    builder.add_edge(a->second, b->second);
+    edges.emplace_back(a->second.index(), b->second.index());
     has_predecessor[b->second.index()] = 1;
-    has_edges = true;
   }
+  if (!is_acyclic(graph.node_count(), edges)) {
+    recording_.add_loss(ir::Loss::Severity::data_loss, "dependency arrows that form a cycle were left out", edges.size(),
+                        ~std::uint64_t{0}, {Fact::edges});
+    edges.clear();
+  }
+  const bool has_edges = !edges.empty();
+  for (const auto& [from, to] : edges) builder.add_edge(ir::NodeId(from), ir::NodeId(to));
 
   graph.info.process = ir::ProcessId(reference.process < recording_.processes.size() ? reference.process : 0);
   graph.info.source_id = reference.graph_id;
@@ -482,6 +523,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     graph.facts.erase(fact);
     graph.spoiled.push_back({fact, recording_.intern(reason)});
   };
+  for (const ir::SpoiledFact& entry : t_.spoiled) spoil(entry.fact, recording_.text(entry.reason));
   if (has_edges && std::count(has_predecessor.begin(), has_predecessor.end(), std::uint8_t{0}) > 1)
     spoil(Fact::edges,
           "several operations have no dependency arrow: arrows through nodes that the profiler does not record are missing");
@@ -493,7 +535,7 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
   // A lost operation could have been any launch's: no count of this trace proves that there were not more.
   for (const ir::Loss& loss : recording_.losses) {
     if (loss.severity != ir::Loss::Severity::data_loss) continue;
-    for (const Fact fact : {Fact::replay_streams, Fact::replay_times})
+    for (const Fact fact : {Fact::replay_streams, Fact::replay_times, Fact::edges, Fact::kernel_names})
       if (loss.facts.contains(fact)) spoil(fact, recording_.text(loss.what));
   }
   if (unmatched != 0)
@@ -510,10 +552,11 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
 }
 
 base::Result<void> Builder::build(const ReadOptions& options) {
+  sort_operations();
+  resolve_arrows();
   group_operations();
   group_launches();
   attach_cut_launches();
-  resolve_arrows();
   if (inferred_launches_ != 0)
     recording_.add_loss(ir::Loss::Severity::info,
                         "graph launches whose launch call is not in the trace; found by their shared correlation id",
@@ -557,6 +600,21 @@ std::uint32_t Timeline::intern_lane(const Lane& lane) {
     if (lanes_[i] == lane) return static_cast<std::uint32_t>(i);
   lanes_.push_back(lane);
   return static_cast<std::uint32_t>(lanes_.size() - 1);
+}
+
+std::uint32_t Timeline::intern_node(const NodeKey& node) {
+  if (node == NodeKey()) return 0;
+  if (nodes_[last_node_] == node) return last_node_;
+  // The launches of a graph run its nodes in turn: the next one is likely the one behind the last.
+  if (last_node_ + 1 < nodes_.size() && nodes_[last_node_ + 1] == node) return ++last_node_;
+  const std::uint64_t hash = mix(node.node_id, node.graph_id);
+  const auto [begin, end] = node_by_hash_.equal_range(hash);
+  for (auto it = begin; it != end; ++it)
+    if (nodes_[it->second] == node) return last_node_ = it->second;
+  last_node_ = static_cast<std::uint32_t>(nodes_.size());
+  nodes_.push_back(node);
+  node_by_hash_.emplace(hash, last_node_);
+  return last_node_;
 }
 
 base::Result<void> Timeline::build_graphs(const ReadOptions& options) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -11,6 +10,7 @@
 
 #include "base/result.h"
 #include "import/common/importer.h"
+#include "import/common/op_store.h"
 #include "ir/recording.h"
 
 namespace cglint::import {
@@ -27,32 +27,41 @@ struct OpShape {
   friend bool operator==(const OpShape&, const OpShape&) = default;
 };
 
-// A row of the timeline: (pid, tid) as drawn, (device, stream) as run.
+// A row of the timeline: (pid, tid) as drawn, (device, stream) as run, and the process that launched its operations.
 struct Lane {
   std::int64_t pid = -1, tid = -1;
   std::int32_t device = 0;
   std::uint64_t stream = 0;
+  std::uint32_t process = 0;
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 
-// Correlation ids are unique in a process; recordings of several processes keep them apart by the process number.
+// Correlation ids (32 bits) are unique in a process; recordings of several processes keep them apart by the process number.
 inline constexpr int kCorrelationBits = 48;
 constexpr std::uint64_t correlation_key(std::uint32_t process, std::uint64_t correlation) {
   const std::uint64_t low = correlation & ((std::uint64_t{1} << kCorrelationBits) - 1);
   return low == 0 ? 0 : (std::uint64_t{process & 0xffffu} << kCorrelationBits) | low;
 }
 
+// Which node of which graph an operation ran; both 0: not from a graph, or unknown.
+struct NodeKey {
+  std::uint64_t node_id = 0;
+  std::uint32_t graph_id = 0;
+  friend bool operator==(const NodeKey&, const NodeKey&) = default;
+};
+
+// There may be tens of millions: every byte counts.
 struct TimelineOp {
   std::int64_t start_ns = 0, dur_ns = 0;
-  std::uint64_t correlation = 0;   // see correlation_key(); 0: unknown
-  std::uint64_t node_id = 0;       // 0: unknown
-  std::uint32_t graph_id = 0;      // 0: not from a graph, or unknown
+  std::uint32_t correlation = 0;   // in its lane's process; 0: unknown
+  std::uint32_t node = 0;          // see Timeline::intern_node(); 0: unknown
   std::uint32_t shape = 0;
   std::uint32_t lane = 0;
 };
+static_assert(sizeof(TimelineOp) == 32);
 
 struct TimelineLaunch {
-  std::uint64_t correlation = 0;
+  std::uint64_t correlation = 0;   // see correlation_key()
   std::int64_t start_ns = 0, dur_ns = 0;
   std::int64_t pid = -1;
 };
@@ -71,8 +80,9 @@ class Timeline {
 
   std::uint32_t intern_shape(const OpShape& shape);
   std::uint32_t intern_lane(const Lane& lane);
+  std::uint32_t intern_node(const NodeKey& node);
 
-  std::deque<TimelineOp> ops;      // grows without copies: the peak matters for traces of many GB
+  OpStore<TimelineOp> ops;
   std::vector<TimelineLaunch> launches;
   std::vector<TimelineArrow> arrows;
   bool has_api_rows = false;       // the trace shows launch calls; an operation without one was launched before it began
@@ -81,11 +91,13 @@ class Timeline {
   bool truncated = false;          // the trace stops before its end
   bool is_amd = false;
   bool streams_rewritten = false;  // a tool replaced the stream ids
+  std::vector<ir::SpoiledFact> spoiled;  // facts that no graph of this trace may claim, and why
   // Capture-time NVTX ranges of graph nodes, by (process, node id); may be empty.
   std::map<std::pair<std::uint32_t, std::uint64_t>, ir::NvtxId> node_nvtx;
 
   [[nodiscard]] const OpShape& shape(std::uint32_t id) const { return shapes_[id]; }
   [[nodiscard]] const Lane& lane(std::uint32_t id) const { return lanes_[id]; }
+  [[nodiscard]] const NodeKey& node(std::uint32_t id) const { return nodes_[id]; }
 
   // Adds graphs and loose operations to the recording; `ops` is used up.
   base::Result<void> build_graphs(const ReadOptions& options);
@@ -95,6 +107,9 @@ class Timeline {
   std::vector<OpShape> shapes_;
   std::unordered_multimap<std::uint64_t, std::uint32_t> shape_by_hash_;
   std::vector<Lane> lanes_;
+  std::vector<NodeKey> nodes_{NodeKey()};
+  std::unordered_multimap<std::uint64_t, std::uint32_t> node_by_hash_;
+  std::uint32_t last_node_ = 0;
 };
 
 }  // namespace cglint::import

@@ -109,8 +109,11 @@ class Document {
   std::uint64_t max_nodes_ = 0;
 
  public:
-  std::uint64_t repeated_nodes = 0;
-  std::size_t first_repeated_offset = 0;
+  struct Repeats {
+    std::uint64_t count = 0;
+    std::size_t first_offset = 0;
+  };
+  Repeats repeated_alike, repeated_otherwise;  // node statements for a node that was declared before
   [[nodiscard]] std::uint32_t find(std::string_view name) const {
     const auto it = node_by_name_.find(name);
     return it == node_by_name_.end() ? kNone : it->second;
@@ -210,7 +213,9 @@ base::Result<void> Document::parse_statement(dot::Scanner& scanner, const Token&
                       first.offset);
   const auto [it, inserted] = node_by_name_.try_emplace(first.text, static_cast<std::uint32_t>(nodes.size()));
   if (!inserted) {
-    if (repeated_nodes++ == 0) first_repeated_offset = first.offset;
+    const NodeStatement& known = nodes[it->second];
+    const bool same = known.label == attributes.label && known.shape == attributes.shape && known.cluster == cluster;
+    if (Repeats& kind = same ? repeated_alike : repeated_otherwise; kind.count++ == 0) kind.first_offset = first.offset;
     return {};
   }
   NodeStatement node;
@@ -671,6 +676,9 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
   for (std::uint32_t i = 0; i < sorted.size(); ++i) sorted[i] = i;
   if (all_have_ids && !std::is_sorted(ids.begin(), ids.end()))
     std::stable_sort(sorted.begin(), sorted.end(), [&](std::uint32_t a, std::uint32_t b) { return ids[a] < ids[b]; });
+  std::uint64_t shared_ids = 0;
+  for (std::size_t i = 1; all_have_ids && i < sorted.size(); ++i)
+    if (ids[sorted[i - 1]] == ids[sorted[i]]) ++shared_ids;
 
   ir::GraphBuilder builder;
   std::unordered_map<std::uint32_t, ir::NodeId> node_of_statement;
@@ -744,13 +752,26 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
   if (all_have_names) graph.facts.insert(Fact::kernel_names);
   if (all_have_config) graph.facts.insert(Fact::launch_config);
   if (all_have_copies) graph.facts.insert(Fact::copy_params);
-  if (edges_spoiled_) {
-    graph.facts.erase(Fact::edges);
-    graph.spoiled.push_back({Fact::edges, recording_.intern("some edges of this file could not be placed")});
+  const auto spoil = [&](Fact fact, std::string_view reason) {
+    if (!graph.facts.contains(fact)) return;
+    graph.facts.erase(fact);
+    graph.spoiled.push_back({fact, recording_.intern(reason)});
+  };
+  if (edges_spoiled_) spoil(Fact::edges, "some edges of this file could not be placed");
+  if (shared_ids != 0) {
+    recording_.add_loss(ir::Loss::Severity::data_loss, "nodes with the id of another node of their graph", shared_ids,
+                        cluster.offset, {Fact::creation_order});
+    spoil(Fact::creation_order, "several nodes of the graph have the same id");
   }
+  if (document_.repeated_otherwise.count != 0)
+    for (const Fact fact : {Fact::kernel_names, Fact::launch_config, Fact::copy_params})
+      spoil(fact, "some nodes of this file are declared twice and differently");
   if (unknown != 0 && use.parent_use == kNone)
     recording_.add_loss(ir::Loss::Severity::info, "nodes of a type that this version does not know", unknown, unknown_at);
-  return builder.finish();
+  auto finished = builder.finish();
+  if (finished && builder.duplicate_edges() != 0)
+    recording_.add_loss(ir::Loss::Severity::info, "repeated edges were merged", builder.duplicate_edges(), cluster.offset);
+  return finished;
 }
 
 base::Result<void> Reader::build(const ReadOptions& options) {
@@ -762,9 +783,14 @@ base::Result<void> Reader::build(const ReadOptions& options) {
                         document_.clusters[i].offset);
   }
   resolve_edges();
-  if (document_.repeated_nodes != 0)
-    recording_.add_loss(ir::Loss::Severity::data_loss, "nodes declared twice; the first declaration counts",
-                        document_.repeated_nodes, document_.first_repeated_offset);
+  if (document_.repeated_alike.count != 0)
+    recording_.add_loss(ir::Loss::Severity::info, "node declarations that repeat an earlier one word for word",
+                        document_.repeated_alike.count, document_.repeated_alike.first_offset);
+  if (document_.repeated_otherwise.count != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss,
+                        "nodes declared twice and differently; the first declaration was taken",
+                        document_.repeated_otherwise.count, document_.repeated_otherwise.first_offset,
+                        {Fact::kernel_names, Fact::launch_config, Fact::copy_params});
 
   // Clusters that some node names as its body are not graphs of their own.
   std::vector<std::uint8_t> is_body(document_.clusters.size(), 0);

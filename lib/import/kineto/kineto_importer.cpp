@@ -41,9 +41,14 @@ class Collector final : public kineto::EventSink {
   base::Result<void> finish(const kineto::ReadStats& stats, const ReadOptions& options);
 
  private:
+  // An operation of the launch with this correlation id, or of any launch if it is 0, is missing.
+  void lose(std::uint64_t correlation);
+  // CUPTI counts in 32 bits; another number is counted and taken for none.
+  std::uint32_t correlation_of(std::uint64_t id, std::uint64_t offset);
   ir::Process& process() { return recording_.processes[ir::ProcessId(0)]; }
   void read_devices(dom::element list);
   void read_distributed(dom::element info);
+  void read_doubts(dom::element doubts);
 
   ir::Recording& recording_;
   Timeline timeline_;
@@ -52,12 +57,23 @@ class Collector final : public kineto::EventSink {
   std::string_view last_name_text_;
   bool any_annotated_ = false;
   bool any_hip_ = false;
-  std::uint64_t lost_host_ = 0, lost_gpu_ = 0, first_lost_ = 0, first_lost_gpu_ = 0;
-  std::uint64_t without_stream_ = 0, first_without_stream_ = 0;
+  // Cases of one kind: how many, and where the first one is.
+  struct Cases {
+    std::uint64_t count = 0, first = 0;
+    void add(std::uint64_t offset) {
+      if (count++ == 0) first = offset;
+    }
+  };
+  Cases lost_host_, lost_gpu_, without_stream_, without_device_, backwards_ops_, backwards_launches_, repeating_, bad_correlation_;
   std::uint64_t bad_properties_ = 0;
 };
 
 void Collector::on_gpu(const kineto::GpuEvent& event) {
+  if (event.dur_ns < 0) {  // which of the two times is wrong cannot be known
+    backwards_ops_.add(event.offset);
+    lose(event.correlation);
+    return;
+  }
   OpShape shape;
   shape.kind = event.kind;
   if (event.name != last_name_text_ || !last_name_.is_valid()) {
@@ -79,36 +95,55 @@ void Collector::on_gpu(const kineto::GpuEvent& event) {
   TimelineOp op;
   op.start_ns = event.start_ns;
   op.dur_ns = event.dur_ns;
-  op.correlation = correlation_key(0, event.correlation);
-  op.graph_id = static_cast<std::uint32_t>(std::min<std::uint64_t>(event.graph_id, 0xffffffffu));
-  op.node_id = op.graph_id != 0 ? event.graph_node_id : 0;
+  op.correlation = correlation_of(event.correlation, event.offset);
+  NodeKey node;
+  node.graph_id = static_cast<std::uint32_t>(std::min<std::uint64_t>(event.graph_id, 0xffffffffu));
+  node.node_id = node.graph_id != 0 ? event.graph_node_id : 0;
+  op.node = timeline_.intern_node(node);
   op.shape = timeline_.intern_shape(shape);
   op.lane = timeline_.intern_lane(lane);
   timeline_.ops.push_back(op);
   any_annotated_ = any_annotated_ || event.annotated;
-  if (!event.has_stream && without_stream_++ == 0) first_without_stream_ = event.offset;
+  if (!ir::is_activity(event.kind)) return;
+  if (!event.has_stream) without_stream_.add(event.offset);
+  if (event.device < 0) without_device_.add(event.offset);
+}
+
+void Collector::lose(std::uint64_t correlation) {
+  if (correlation != 0) {
+    timeline_.lost_correlations.push_back(correlation_key(0, correlation));
+  } else {
+    timeline_.lost_anywhere = true;
+  }
+}
+
+std::uint32_t Collector::correlation_of(std::uint64_t id, std::uint64_t offset) {
+  if (id <= 0xffffffffu) return static_cast<std::uint32_t>(id);
+  bad_correlation_.add(offset);
+  timeline_.lost_anywhere = true;
+  return 0;
 }
 
 void Collector::on_api(const kineto::ApiEvent& event) {
   timeline_.has_api_rows = true;
   if (event.is_graph_launch) {
     any_hip_ = any_hip_ || event.is_hip;
-    timeline_.launches.push_back({correlation_key(0, event.correlation), event.start_ns, event.dur_ns, event.pid});
+    if (event.dur_ns < 0) backwards_launches_.add(event.offset);
+    timeline_.launches.push_back(
+        {correlation_key(0, correlation_of(event.correlation, event.offset)), event.start_ns, std::max<std::int64_t>(event.dur_ns, 0), event.pid});
     if (process().pid < 0) process().pid = event.pid;
   }
 }
 
 void Collector::on_lost(const kineto::LostEvent& event) {
-  if (!event.may_be_gpu) {
-    if (lost_host_++ == 0) first_lost_ = event.offset;
-    return;
-  }
-  if (lost_gpu_++ == 0) first_lost_gpu_ = event.offset;
-  if (event.correlation != 0) {
-    timeline_.lost_correlations.push_back(correlation_key(0, event.correlation));
+  if (event.repeats_property) {
+    repeating_.add(event.offset);
+  } else if (event.may_be_gpu) {
+    lost_gpu_.add(event.offset);
   } else {
-    timeline_.lost_anywhere = true;
+    lost_host_.add(event.offset);
   }
+  if (event.may_be_gpu) lose(event.correlation);
 }
 
 std::uint32_t small_number(dom::element element) {
@@ -158,11 +193,44 @@ void Collector::read_distributed(dom::element info) {
   }
 }
 
+// What cglint convert wrote about the recording that this trace was made from.
+void Collector::read_doubts(dom::element doubts) {
+  const auto text_of = [](dom::element object, const char* key) {
+    std::string_view text;
+    return object[key].get_string().get(text) == simdjson::SUCCESS ? text : std::string_view();
+  };
+  dom::array list;
+  if (doubts["spoiled"].get_array().get(list) == simdjson::SUCCESS)
+    for (const dom::element entry : list)
+      if (const auto fact = ir::fact_from_name(text_of(entry, "fact")))
+        timeline_.spoiled.push_back({*fact, recording_.intern(text_of(entry, "reason"))});
+  if (doubts["losses"].get_array().get(list) == simdjson::SUCCESS)
+    for (const dom::element entry : list) {
+      std::uint64_t count = 1;
+      if (entry["count"].get_uint64().get(count) != simdjson::SUCCESS) count = 1;
+      ir::FactSet facts;
+      dom::array names;
+      if (entry["facts"].get_array().get(names) == simdjson::SUCCESS)
+        for (const dom::element name : names) {
+          std::string_view text;
+          if (name.get_string().get(text) != simdjson::SUCCESS) continue;
+          if (const auto fact = ir::fact_from_name(text)) facts.insert(*fact);
+        }
+      recording_.add_loss(text_of(entry, "severity") == "error" ? ir::Loss::Severity::error : ir::Loss::Severity::data_loss,
+                          text_of(entry, "what"), count, ~std::uint64_t{0}, facts);
+    }
+  if (doubts["incomplete_launches"].get_array().get(list) == simdjson::SUCCESS)
+    for (const dom::element entry : list) {
+      std::uint64_t correlation = 0;
+      if (entry.get_uint64().get(correlation) == simdjson::SUCCESS) lose(correlation);
+    }
+}
+
 void Collector::on_property(std::string_view key, std::string_view json) {
   const bool devices = key == "deviceProperties" || key == "computeProperties";
   const bool version = key == "cuda_driver_version" || key == "cuda_runtime_version" || key == "cupti_version";
   if (key == "roctracer_version" || key == "rocprofiler_version" || key.starts_with("hip_")) any_hip_ = true;
-  if (!devices && !version && key != "distributedInfo") return;
+  if (!devices && !version && key != "distributedInfo" && key != "cglint") return;
   dom::element root;
   if (parser_.parse(json.data(), json.size()).get(root) != simdjson::SUCCESS) {
     ++bad_properties_;
@@ -170,6 +238,8 @@ void Collector::on_property(std::string_view key, std::string_view json) {
   }
   if (devices) {
     read_devices(root);
+  } else if (key == "cglint") {
+    read_doubts(root);
   } else if (key == "distributedInfo") {
     read_distributed(root);
   } else if (key == "cuda_driver_version") {
@@ -193,20 +263,25 @@ base::Result<void> Collector::finish(const kineto::ReadStats& stats, const ReadO
   if (stats.truncated)
     recording_.add_loss(Severity::error, fmt::format("the trace is not whole: {}", stats.truncated_reason), 1, stats.bytes,
                         timeline_facts);
-  if (lost_host_ != 0)
-    recording_.add_loss(Severity::info, "damaged host events were left out", lost_host_, first_lost_);
-  if (lost_gpu_ != 0)
-    recording_.add_loss(Severity::data_loss, "damaged events that may be GPU operations were left out", lost_gpu_,
-                        first_lost_gpu_, timeline_facts);
+  const auto report = [&](Severity severity, std::string_view what, const Cases& cases, ir::FactSet facts) {
+    if (cases.count != 0) recording_.add_loss(severity, what, cases.count, cases.first, facts);
+  };
+  report(Severity::info, "damaged host events were left out", lost_host_, {});
+  report(Severity::data_loss, "damaged events that may be GPU operations were left out", lost_gpu_, timeline_facts);
+  report(Severity::data_loss, "events that give a property twice were left out", repeating_,
+         timeline_facts.unite({Fact::edges}));
+  report(Severity::data_loss, "GPU operations that end before they begin were left out", backwards_ops_, timeline_facts);
+  report(Severity::info, "graph launch calls that end before they begin: their duration was taken as 0",
+         backwards_launches_, {});
   if (stats.repaired != 0)
     recording_.add_loss(Severity::info, "events with unescaped quotes were repaired", stats.repaired);
   if (stats.replaced_bytes != 0)
     recording_.add_loss(Severity::info, "bytes that are not valid in JSON text were replaced", stats.replaced_bytes,
                         stats.first_replaced_offset);
   if (bad_properties_ != 0) recording_.add_loss(Severity::info, "properties of the trace could not be read", bad_properties_);
-  if (without_stream_ != 0)
-    recording_.add_loss(Severity::data_loss, "GPU operations without a stream", without_stream_, first_without_stream_,
-                        {Fact::replay_streams});
+  report(Severity::data_loss, "events whose correlation id is no 32-bit number", bad_correlation_, timeline_facts);
+  report(Severity::data_loss, "GPU operations without a stream", without_stream_, {Fact::replay_streams});
+  report(Severity::data_loss, "GPU operations without a device", without_device_, {Fact::replay_streams});
   if (timeline_.streams_rewritten)
     recording_.add_loss(Severity::data_loss,
                         "torch.cuda._annotate_cuda_graph_trace rewrote this trace: stream ids of graph operations are not "

@@ -13,10 +13,10 @@ namespace cglint::import::kineto {
 struct GpuEvent {
   ir::NodeKind kind = ir::NodeKind::kernel;
   std::string_view name;
-  std::int64_t start_ns = 0, dur_ns = 0;
+  std::int64_t start_ns = 0, dur_ns = 0;  // dur_ns may be negative: the trace is wrong then
   std::int64_t pid = -1;               // of the row: usually the device
   std::int64_t tid = -1;               // of the row: usually the stream; -1 when it is text
-  std::int32_t device = -1;            // -1: not given
+  std::int32_t device = -1;            // -1: not given, or given as something that is no device
   std::uint64_t stream = 0;            // original_stream where there is one
   std::uint64_t correlation = 0;       // 0: not given
   std::uint64_t graph_id = 0;          // 0: not from a graph, or not given
@@ -36,9 +36,10 @@ struct GpuEvent {
 struct ApiEvent {
   bool is_graph_launch = false;
   bool is_hip = false;
-  std::int64_t start_ns = 0, dur_ns = 0;
+  std::int64_t start_ns = 0, dur_ns = 0;  // dur_ns may be negative: the trace is wrong then
   std::int64_t pid = -1;
   std::uint64_t correlation = 0;
+  std::uint64_t offset = 0;            // byte offset of the event in the file
 };
 
 // One end of a dependency arrow (flow events with ids of 1 << 40 and above).
@@ -49,9 +50,10 @@ struct FlowEvent {
   std::int64_t ts_ns = 0;
 };
 
-// An event that could not be read.
+// An event that could not be used.
 struct LostEvent {
   std::uint64_t offset = 0;
+  bool repeats_property = false;       // readable, but it gives a property twice: which one counts is anybody's guess
   bool may_be_gpu = true;              // the lost text does not say that it is a host event
   std::uint64_t correlation = 0;       // if the lost text still shows it
 };

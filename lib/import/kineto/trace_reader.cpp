@@ -105,6 +105,35 @@ bool key_is(const char* key, const char (&wanted)[N]) {
   return std::memcmp(key, wanted, N - 1) == 0;
 }
 
+// What an event gave, to notice what it gives twice.
+enum Given : std::uint32_t {
+  kGivesPh = 1u << 0,
+  kGivesPid = 1u << 1,
+  kGivesCat = 1u << 2,
+  kGivesName = 1u << 3,
+  kGivesTs = 1u << 4,
+  kGivesTid = 1u << 5,
+  kGivesDur = 1u << 6,
+  kGivesId = 1u << 7,
+  kGivesArgs = 1u << 8,
+  kGivesArgAnnotatedStream = 1u << 9,
+  kGivesArgBlock = 1u << 10,
+  kGivesArgBytes = 1u << 11,
+  kGivesArgCorrelation = 1u << 12,
+  kGivesArgDevice = 1u << 13,
+  kGivesArgInDevice = 1u << 14,
+  kGivesArgFromDevice = 1u << 15,
+  kGivesArgGrid = 1u << 16,
+  kGivesArgGraphId = 1u << 17,
+  kGivesArgGraphNodeId = 1u << 18,
+  kGivesArgName = 1u << 19,
+  kGivesArgOriginalStream = 1u << 20,
+  kGivesArgPriority = 1u << 21,
+  kGivesArgRegistersPerThread = 1u << 22,
+  kGivesArgStream = 1u << 23,
+  kGivesArgSharedMemory = 1u << 24,
+};
+
 class EventParser {
  public:
   EventParser(EventSink& sink, std::uint32_t max_string_bytes) : sink_(sink), max_string_bytes_(max_string_bytes) {}
@@ -116,6 +145,13 @@ class EventParser {
   simdjson::error_code parse_args(ondemand::object args, Category category);
   static simdjson::error_code parse_dim(ondemand::value value, ir::Dim3& dim);
   std::string_view text_of(std::string_view token, std::string& storage);
+  // Passes `matched` on, and notes a property that was given before.
+  bool once(bool matched, Given property) {
+    if (!matched) return false;
+    repeated_ = repeated_ || (seen_ & property) != 0;
+    seen_ |= property;
+    return true;
+  }
 
   EventSink& sink_;
   std::size_t max_string_bytes_;
@@ -123,6 +159,9 @@ class EventParser {
   bool has_original_stream_ = false;
   bool has_annotated_stream_ = false;
   bool has_name_arg_ = false;
+  bool has_bad_device_ = false;
+  std::uint32_t seen_ = 0;  // bits of Given
+  bool repeated_ = false;
   bool written_by_kineto_ = false;
   std::string name_storage_;
   ondemand::parser unescaper_;
@@ -217,7 +256,7 @@ simdjson::error_code EventParser::parse_args(ondemand::object args, Category cat
       first = false;
     }
     if (category == Category::api) {
-      if (key_is(key, "correlation\"")) {
+      if (once(key_is(key, "correlation\""), kGivesArgCorrelation)) {
         if (parse_u64(value.raw_json_token(), number)) gpu_.correlation = number;
         return simdjson::SUCCESS;  // nothing else is of use
       }
@@ -225,48 +264,54 @@ simdjson::error_code EventParser::parse_args(ondemand::object args, Category cat
     }
     switch (key[0]) {
       case 'a':
-        if (key_is(key, "annotated_stream\"")) has_annotated_stream_ = true;
+        if (once(key_is(key, "annotated_stream\""), kGivesArgAnnotatedStream)) has_annotated_stream_ = true;
         break;
       case 'b':
-        if (key_is(key, "block\"")) {
+        if (once(key_is(key, "block\""), kGivesArgBlock)) {
           if (const auto error = parse_dim(value, gpu_.block)) return error;
-        } else if (key_is(key, "bytes\"")) {
+        } else if (once(key_is(key, "bytes\""), kGivesArgBytes)) {
           if (parse_u64(value.raw_json_token(), number)) gpu_.bytes = number;
         }
         break;
       case 'c':
-        if (key_is(key, "correlation\"") && parse_u64(value.raw_json_token(), number)) gpu_.correlation = number;
+        if (once(key_is(key, "correlation\""), kGivesArgCorrelation) && parse_u64(value.raw_json_token(), number))
+          gpu_.correlation = number;
         break;
       case 'd':
       case 'f':
       case 'i':
         // Peer copies name fromDevice, inDevice and toDevice instead of device.
-        if (key_is(key, "device\"") || (key_is(key, "inDevice\"")) ||
-            (gpu_.device < 0 && key_is(key, "fromDevice\""))) {
-          if (parse_u64(value.raw_json_token(), number)) gpu_.device = clamp_to<std::int32_t>(number);
+        if (once(key_is(key, "device\""), kGivesArgDevice) || once(key_is(key, "inDevice\""), kGivesArgInDevice) ||
+            (gpu_.device < 0 && once(key_is(key, "fromDevice\""), kGivesArgFromDevice))) {
+          if (parse_u64(value.raw_json_token(), number) && number <= 0x7fffffff) {
+            gpu_.device = static_cast<std::int32_t>(number);
+          } else {
+            has_bad_device_ = true;
+          }
         }
         break;
       case 'g':
-        if (key_is(key, "grid\"")) {
+        if (once(key_is(key, "grid\""), kGivesArgGrid)) {
           if (const auto error = parse_dim(value, gpu_.grid)) return error;
-        } else if (key_is(key, "graph id\"")) {
+        } else if (once(key_is(key, "graph id\""), kGivesArgGraphId)) {
           if (parse_u64(value.raw_json_token(), number)) gpu_.graph_id = number;
-        } else if (key_is(key, "graph node id\"")) {
+        } else if (once(key_is(key, "graph node id\""), kGivesArgGraphNodeId)) {
           if (parse_u64(value.raw_json_token(), number)) gpu_.graph_node_id = number;
         }
         break;
       case 'n':
-        if (key_is(key, "name\"")) has_name_arg_ = true;
+        if (once(key_is(key, "name\""), kGivesArgName)) has_name_arg_ = true;
         break;
       case 'o':
-        if (key_is(key, "original_stream\"") && parse_u64(value.raw_json_token(), number)) {
+        if (once(key_is(key, "original_stream\""), kGivesArgOriginalStream) &&
+            parse_u64(value.raw_json_token(), number)) {
           gpu_.stream = number;
           gpu_.has_stream = true;
           has_original_stream_ = true;
         }
         break;
       case 'p':
-        if (key_is(key, "priority\"")) {
+        if (once(key_is(key, "priority\""), kGivesArgPriority)) {
           std::int64_t priority = 0;
           if (parse_i64(value.raw_json_token(), priority) && priority > -1000 && priority < 1000) {
             gpu_.priority = static_cast<std::int32_t>(priority);
@@ -275,16 +320,17 @@ simdjson::error_code EventParser::parse_args(ondemand::object args, Category cat
         }
         break;
       case 'r':
-        if (key_is(key, "registers per thread\"") && parse_u64(value.raw_json_token(), number))
+        if (once(key_is(key, "registers per thread\""), kGivesArgRegistersPerThread) &&
+            parse_u64(value.raw_json_token(), number))
           gpu_.registers = clamp_to<std::uint32_t>(number);
         break;
       case 's':
-        if (key_is(key, "stream\"")) {
+        if (once(key_is(key, "stream\""), kGivesArgStream)) {
           if (!has_original_stream_ && parse_u64(value.raw_json_token(), number)) {
             gpu_.stream = number;
             gpu_.has_stream = true;
           }
-        } else if (key_is(key, "shared memory\"")) {
+        } else if (once(key_is(key, "shared memory\""), kGivesArgSharedMemory)) {
           if (parse_u64(value.raw_json_token(), number)) gpu_.shared_bytes = number;
         }
         break;
@@ -300,7 +346,9 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
   std::string_view name, ts, dur, pid, tid, id, late_args;
   bool args_read = false;
   gpu_ = GpuEvent();
-  has_original_stream_ = has_annotated_stream_ = has_name_arg_ = written_by_kineto_ = false;
+  seen_ = 0;
+  repeated_ = false;
+  has_original_stream_ = has_annotated_stream_ = has_name_arg_ = has_bad_device_ = written_by_kineto_ = false;
   for (auto field_result : object) {
     ondemand::field field;
     if (const auto error = std::move(field_result).get(field)) return error;
@@ -308,38 +356,38 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
     ondemand::value value = field.value();
     switch (key[0]) {
       case 'p':
-        if (key_is(key, "ph\"")) {
+        if (once(key_is(key, "ph\""), kGivesPh)) {
           const std::string_view token = trim_token(value.raw_json_token());
           phase = token.size() == 1 ? token[0] : '\0';
           if (phase == 'M') return simdjson::SUCCESS;
-        } else if (key_is(key, "pid\"")) {
+        } else if (once(key_is(key, "pid\""), kGivesPid)) {
           pid = value.raw_json_token();
         }
         break;
       case 'c':
-        if (key_is(key, "cat\"")) {
+        if (once(key_is(key, "cat\""), kGivesCat)) {
           category = classify(trim_token(value.raw_json_token()));
           if (category == Category::other) return simdjson::SUCCESS;
         }
         break;
       case 'n':
-        if (key_is(key, "name\"")) name = value.raw_json_token();
+        if (once(key_is(key, "name\""), kGivesName)) name = value.raw_json_token();
         break;
       case 't':
-        if (key_is(key, "ts\"")) {
+        if (once(key_is(key, "ts\""), kGivesTs)) {
           ts = value.raw_json_token();
-        } else if (key_is(key, "tid\"")) {
+        } else if (once(key_is(key, "tid\""), kGivesTid)) {
           tid = value.raw_json_token();
         }
         break;
       case 'd':
-        if (key_is(key, "dur\"")) dur = value.raw_json_token();
+        if (once(key_is(key, "dur\""), kGivesDur)) dur = value.raw_json_token();
         break;
       case 'i':
-        if (key_is(key, "id\"")) id = value.raw_json_token();
+        if (once(key_is(key, "id\""), kGivesId)) id = value.raw_json_token();
         break;
       case 'a':
-        if (key_is(key, "args\"")) {
+        if (once(key_is(key, "args\""), kGivesArgs)) {
           if (category == Category::unknown) {
             ondemand::object args;
             if (const auto error = value.get_object().get(args)) {
@@ -374,6 +422,17 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
     }
   }
 
+  bool hip_launch = false;
+  if (repeated_ && category != Category::trace &&
+      (category != Category::api || is_graph_launch(trim_token(name), hip_launch))) {
+    LostEvent lost;
+    lost.offset = offset;
+    lost.repeats_property = true;
+    lost.may_be_gpu = category != Category::flow && category != Category::api;
+    lost.correlation = gpu_.correlation;
+    sink_.on_lost(lost);
+    return simdjson::SUCCESS;
+  }
   if (category == Category::flow) {
     FlowEvent flow;
     if ((phase != 's' && phase != 'f') || !parse_u64(id, flow.id) || flow.id < kFirstDependencyFlow ||
@@ -398,6 +457,7 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
       if (!dur.empty() && !parse_us(trim_token(dur), api.dur_ns)) api.dur_ns = 0;
       parse_i64(pid, api.pid);
     }
+    api.offset = offset;
     sink_.on_api(api);
     return simdjson::SUCCESS;
   }
@@ -411,8 +471,8 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
   gpu_.name = name_text;
   if (!parse_us(trim_token(ts), gpu_.start_ns)) return simdjson::NUMBER_ERROR;
   if (!dur.empty() && !parse_us(trim_token(dur), gpu_.dur_ns)) return simdjson::NUMBER_ERROR;
-  gpu_.dur_ns = std::max<std::int64_t>(gpu_.dur_ns, 0);
-  if (gpu_.start_ns > std::numeric_limits<std::int64_t>::max() - gpu_.dur_ns) return simdjson::NUMBER_OUT_OF_RANGE;
+  if (gpu_.dur_ns > 0 && gpu_.start_ns > std::numeric_limits<std::int64_t>::max() - gpu_.dur_ns)
+    return simdjson::NUMBER_OUT_OF_RANGE;
   parse_i64(pid, gpu_.pid);
   if (!parse_i64(tid, gpu_.tid)) gpu_.tid = -1;
   if (!gpu_.has_stream) {
@@ -421,7 +481,8 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
     if (text.starts_with("stream ")) text.remove_prefix(7);
     gpu_.has_stream = parse_u64(text, gpu_.stream);
   }
-  if (gpu_.device < 0 && gpu_.pid >= 0 && gpu_.pid < 1024) gpu_.device = static_cast<std::int32_t>(gpu_.pid);
+  if (gpu_.device < 0 && !has_bad_device_ && gpu_.pid >= 0 && gpu_.pid < 1024)
+    gpu_.device = static_cast<std::int32_t>(gpu_.pid);
   // torch.cuda._annotate_cuda_graph_trace adds a name to the arguments of Kineto's events and replaces their stream;
   // the CUPTI monitor of torch.profiler adds names too, but keeps the stream or tells the original one.
   gpu_.annotated = has_name_arg_ && written_by_kineto_ && gpu_.graph_node_id != 0 && !has_original_stream_ &&

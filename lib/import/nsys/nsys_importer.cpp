@@ -97,6 +97,15 @@ class NsysReader {
     if (rows.integer(column) == 0 && !recording_.processes.empty()) return 0;
     return process_of(rows.integer(column));
   }
+  // The row's device and stream; one that is missing or negative is counted.
+  std::uint32_t lane_of(const Rows& rows, int device_column, int stream_column, std::uint32_t process);
+  // CUPTI counts in 32 bits; another number is counted and taken for none.
+  std::uint32_t correlation_of(const Rows& rows, int column) {
+    const std::int64_t id = rows.integer(column);
+    if (id >= 0 && id <= 0xffffffff) return static_cast<std::uint32_t>(id);
+    ++bad_correlations_;
+    return 0;
+  }
   // Adds a row to the timeline; false if its times make no sense.
   bool add_op(std::int64_t start, std::int64_t end, bool has_times, TimelineOp op);
 
@@ -107,7 +116,7 @@ class NsysReader {
   std::optional<Rows> string_query_;
   std::unordered_map<std::int64_t, ir::StringId> strings_;
   std::unordered_map<std::int64_t, std::uint32_t> processes_;
-  std::uint64_t bad_rows_ = 0, unnamed_ = 0;
+  std::uint64_t bad_rows_ = 0, unnamed_ = 0, without_device_ = 0, without_stream_ = 0, bad_correlations_ = 0, two_texts_ = 0;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<GraphTraceRow>> graph_rows_;  // (process, exec) -> launches
   bool has_node_ops_ = false;
 };
@@ -160,7 +169,8 @@ base::Result<void> NsysReader::prepare_strings() {
     auto more = rows->next();
     if (!more) return std::move(more).error();
     if (!*more) return {};
-    strings_.emplace(rows->integer(0), recording_.intern(rows->text(1)));
+    const auto [it, inserted] = strings_.emplace(rows->integer(0), recording_.intern(rows->text(1)));
+    if (!inserted && recording_.text(it->second) != rows->text(1)) ++two_texts_;
   }
 }
 
@@ -198,13 +208,30 @@ bool NsysReader::add_op(std::int64_t start, std::int64_t end, bool has_times, Ti
   }
   op.start_ns = start;
   op.dur_ns = end - start;
-  has_node_ops_ = has_node_ops_ || op.node_id != 0;
+  has_node_ops_ = has_node_ops_ || op.node != 0;
   timeline_.ops.push_back(op);
   return true;
 }
 
 std::uint32_t to_u32(std::int64_t value) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(value, 0, 0xffffffff));
+}
+
+std::uint32_t NsysReader::lane_of(const Rows& rows, int device_column, int stream_column, std::uint32_t process) {
+  Lane lane;
+  lane.pid = process;
+  lane.process = process;
+  const std::int64_t device = rows.integer(device_column);
+  if (rows.is_null(device_column) || device < 0 || device > std::numeric_limits<std::int32_t>::max()) {
+    ++without_device_;
+    lane.device = -1;
+  } else {
+    lane.device = static_cast<std::int32_t>(device);
+  }
+  const std::int64_t stream = rows.integer(stream_column);
+  if (rows.is_null(stream_column) || stream < 0) ++without_stream_;
+  lane.stream = static_cast<std::uint64_t>(std::max<std::int64_t>(stream, 0));
+  return timeline_.intern_lane(lane);
 }
 
 base::Result<void> NsysReader::read_launches() {
@@ -235,18 +262,20 @@ base::Result<void> NsysReader::read_launches() {
     const std::uint32_t process = process_of(rows->integer(2));
     launch.start_ns = rows->integer(0);
     launch.dur_ns = std::max<std::int64_t>(0, rows->integer(1) - launch.start_ns);
-    launch.correlation = correlation_key(process, to_u32(rows->integer(3)));
+    launch.correlation = correlation_key(process, correlation_of(*rows, 3));
     launch.pid = (rows->integer(2) >> 24) & 0xffffff;
     if (launch.correlation != 0) timeline_.launches.push_back(launch);
   }
 }
 
 // graphNodeId is graph << 32 | node; graphId has a column of its own since schema 3.24.
-void set_graph(TimelineOp& op, const Rows& rows, int node_column, int graph_column) {
-  op.node_id = static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(node_column), 0));
-  if (op.node_id == 0) return;
-  op.graph_id = to_u32(rows.integer(graph_column));
-  if (op.graph_id == 0) op.graph_id = static_cast<std::uint32_t>(op.node_id >> 32);
+NodeKey node_of(const Rows& rows, int node_column, int graph_column) {
+  NodeKey node;
+  node.node_id = static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(node_column), 0));
+  if (node.node_id == 0) return node;
+  node.graph_id = to_u32(rows.integer(graph_column));
+  if (node.graph_id == 0) node.graph_id = static_cast<std::uint32_t>(node.node_id >> 32);
+  return node;
 }
 
 base::Result<void> NsysReader::read_kernels() {
@@ -280,14 +309,10 @@ base::Result<void> NsysReader::read_kernels() {
     shape.registers = to_u32(rows->integer(17));
     TimelineOp op;
     const std::uint32_t process = process_of_op(*rows, 5);
-    op.correlation = correlation_key(process, to_u32(rows->integer(4)));
-    set_graph(op, *rows, 18, 19);
+    op.correlation = correlation_of(*rows, 4);
+    op.node = timeline_.intern_node(node_of(*rows, 18, 19));
     op.shape = timeline_.intern_shape(shape);
-    Lane lane;
-    lane.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(2)), 0x7fffffff));
-    lane.stream = static_cast<std::uint64_t>(rows->integer(3));
-    lane.pid = process;
-    op.lane = timeline_.intern_lane(lane);
+    op.lane = lane_of(*rows, 2, 3, process);
     add_op(rows->integer(0), rows->integer(1), !rows->is_null(0) && !rows->is_null(1), op);
   }
 }
@@ -325,14 +350,10 @@ base::Result<void> NsysReader::read_copies(std::string_view table, NodeKind kind
     shape.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(rows->integer(6), 0));
     TimelineOp op;
     const std::uint32_t process = process_of_op(*rows, 5);
-    op.correlation = correlation_key(process, to_u32(rows->integer(4)));
-    set_graph(op, *rows, 8, 9);
+    op.correlation = correlation_of(*rows, 4);
+    op.node = timeline_.intern_node(node_of(*rows, 8, 9));
     op.shape = timeline_.intern_shape(shape);
-    Lane lane;
-    lane.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(2)), 0x7fffffff));
-    lane.stream = static_cast<std::uint64_t>(rows->integer(3));
-    lane.pid = process;
-    op.lane = timeline_.intern_lane(lane);
+    op.lane = lane_of(*rows, 2, 3, process);
     add_op(rows->integer(0), rows->integer(1), !rows->is_null(0) && !rows->is_null(1), op);
   }
 }
@@ -358,7 +379,7 @@ base::Result<void> NsysReader::read_graph_trace() {
     const std::uint32_t process = process_of_op(*rows, 5);
     row.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(2)), 0x7fffffff));
     row.stream = static_cast<std::uint64_t>(rows->integer(3));
-    row.correlation = correlation_key(process, to_u32(rows->integer(4)));
+    row.correlation = correlation_key(process, correlation_of(*rows, 4));
     const std::uint64_t graph = rows->integer(7) != 0 ? to_u32(rows->integer(7)) : to_u32(rows->integer(6));
     graph_rows_[{process, graph}].push_back(row);
   }
@@ -560,6 +581,20 @@ base::Result<void> NsysReader::read(const ReadOptions& options) {
     recording_.add_loss(ir::Loss::Severity::data_loss, "rows without usable times were left out", bad_rows_,
                         ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
   if (bad_rows_ != 0) timeline_.lost_anywhere = true;
+  if (without_device_ != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "GPU operations without a device", without_device_,
+                        ~std::uint64_t{0}, {Fact::replay_streams});
+  if (without_stream_ != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "GPU operations without a stream", without_stream_,
+                        ~std::uint64_t{0}, {Fact::replay_streams});
+  if (bad_correlations_ != 0) {
+    recording_.add_loss(ir::Loss::Severity::data_loss, "rows whose correlation id is no 32-bit number", bad_correlations_,
+                        ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+    timeline_.lost_anywhere = true;
+  }
+  if (two_texts_ != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "string ids that stand for two texts; the first was taken", two_texts_,
+                        ~std::uint64_t{0}, {Fact::kernel_names});
   if (unnamed_ != 0) recording_.add_loss(ir::Loss::Severity::info, "kernels without a name", unnamed_);
   recording_.has_timeline = !timeline_.ops.empty();
   CGLINT_TRY(timeline_.build_graphs(options));

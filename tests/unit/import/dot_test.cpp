@@ -375,11 +375,33 @@ TEST(Dot, CyclesAndSelfEdgesAreErrors) {
 }
 
 TEST(Dot, RepeatedNodesCountOnce) {
-  auto recording = read_with("dot", wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"0\na\n\"];\n"
-                                         "\"graph_1_node_0\"[shape=\"octagon\" label=\"0\nb\n\"];\n"));
+  const std::string a = "\"graph_1_node_0\"[shape=\"octagon\" label=\"0\na\n\"];\n";
+  auto recording = read_with("dot", wrap(a + "\"graph_1_node_0\"[shape=\"octagon\" label=\"0\nb\n\"];\n"));
   ASSERT_TRUE(recording);
   EXPECT_EQ(recording->graphs[ir::GraphId(0)]->node_count(), 1U);
-  EXPECT_EQ(loss_count(*recording, "declared twice"), 1U);
+  EXPECT_EQ(loss_count(*recording, "declared twice and differently"), 1U);
+  EXPECT_FALSE(recording->graphs[ir::GraphId(0)]->facts.contains(Fact::kernel_names)) << "which name is the right one?";
+  // Word for word the same: nothing is in doubt.
+  auto same = read_with("dot", wrap(a + a + a));
+  ASSERT_TRUE(same);
+  EXPECT_EQ(loss_count(*same, "word for word"), 2U);
+  EXPECT_TRUE(same->graphs[ir::GraphId(0)]->facts.contains(Fact::kernel_names));
+}
+
+TEST(Dot, RepeatedEdgesAndSharedIdsAreCounted) {
+  const std::string nodes = "\"graph_1_node_0\"[shape=\"octagon\" label=\"0\na\n\"];\n"
+                            "\"graph_1_node_1\"[shape=\"octagon\" label=\"1\nb\n\"];\n";
+  const std::string edge = "\"graph_1_node_0\" -> \"graph_1_node_1\";\n";
+  auto edges = read_with("dot", wrap(nodes + edge + edge));
+  ASSERT_TRUE(edges);
+  EXPECT_EQ(edges->graphs[ir::GraphId(0)]->edge_count(), 1U);
+  EXPECT_EQ(loss_count(*edges, "repeated edges"), 1U);
+  EXPECT_TRUE(edges->graphs[ir::GraphId(0)]->facts.contains(Fact::edges));
+  auto ids = read_with("dot", wrap(nodes + "\"graph_1_node_2\"[shape=\"octagon\" label=\"1\nc\n\"];\n"));
+  ASSERT_TRUE(ids);
+  EXPECT_EQ(ids->graphs[ir::GraphId(0)]->node_count(), 3U);
+  EXPECT_EQ(loss_count(*ids, "id of another node"), 1U);
+  EXPECT_FALSE(ids->graphs[ir::GraphId(0)]->facts.contains(Fact::creation_order));
 }
 
 TEST(Dot, NamesMayHoldAnything) {

@@ -585,17 +585,65 @@ TEST(KinetoDamage, DeepNestingAndOddElements) {
   EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{1, 1}}));
 }
 
-TEST(KinetoDamage, DuplicateKeysAndHugeNumbers) {
-  const std::string twice =
-      "{\"ph\": \"X\", \"cat\": \"kernel\", \"cat\": \"kernel\", \"name\": \"a\", \"name\": \"b\", \"pid\": 0, \"tid\": 7, \"ts\": 10, "
-      "\"dur\": 1, \"args\": {\"stream\": 18446744073709551615, \"stream\": 7, \"correlation\": 1, \"device\": 4294967296, "
-      "\"graph id\": 4294967296, \"graph node id\": 18446744073709551615, \"grid\": [99999999999, 1, 1], \"block\": [1, 1, 1, 1]}}";
-  const ir::Recording recording = read(trace({launch(0, 1), twice}));
+TEST(KinetoDamage, HugeNumbers) {
+  const std::string huge =
+      "{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"b\", \"pid\": 0, \"tid\": 7, \"ts\": 10, \"dur\": 1, \"args\": "
+      "{\"stream\": 18446744073709551615, \"correlation\": 1, \"device\": 0, \"graph id\": 4294967296, \"graph node id\": "
+      "18446744073709551615, \"grid\": [99999999999, 1, 1], \"block\": [1, 1, 1, 1]}}";
+  const ir::Recording recording = read(trace({launch(0, 1), huge}));
   ASSERT_EQ(recording.graphs.size(), 1U);
-  EXPECT_EQ(recording.graphs[ir::GraphId(0)]->replay_ops[0].stream, 7U);
+  EXPECT_EQ(recording.graphs[ir::GraphId(0)]->replay_ops[0].stream, ~std::uint64_t{0});
   // A time that does not fit is no operation.
   const ir::Recording late = read(trace({launch(0, 1), event({.ts_us = 10}), event({.ts_us = 1e17})}));
   EXPECT_EQ(loss_count(late, "may be GPU operations"), 1U);
+}
+
+TEST(KinetoDamage, AnEventThatGivesAPropertyTwiceIsLeftOut) {
+  const auto twice = [](const std::string& text, std::string_view part) {
+    std::string doubled = text;
+    doubled.insert(doubled.find(part), std::string(part));
+    return doubled;
+  };
+  const std::string good = event({.name = "good", .ts_us = 10}), bad = event({.name = "bad", .ts_us = 12});
+  for (const std::string& event_text :
+       {twice(bad, "\"stream\": 7, "), twice(bad, "\"ts\": 12.000, "), twice(bad, "\"cat\": \"kernel\", "),
+        twice(bad, "\"device\": 0, "), twice(bad, "\"correlation\": 1, ")}) {
+    const ir::Recording recording = read(trace({launch(0, 1), good, event_text}));
+    EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{1, 1}})) << event_text;
+    EXPECT_EQ(loss_count(recording, "give a property twice"), 1U);
+    const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+    EXPECT_FALSE(graph.facts.contains(Fact::replay_streams));
+    EXPECT_FALSE(graph.replays[ir::ReplayId(0)].complete);
+  }
+  // What cglint does not read may come twice.
+  const ir::Recording ignored = read(trace({launch(0, 1), good, twice(bad, "\"context\": 1, ")}));
+  EXPECT_EQ(ops_histogram(ignored), (std::map<std::size_t, int>{{2, 1}}));
+  EXPECT_TRUE(ignored.losses.empty());
+}
+
+TEST(KinetoDamage, OperationsThatEndBeforeTheyBeginAreLeftOut) {
+  const ir::Recording recording =
+      read(trace({launch(0, 1), event({.ts_us = 10}), event({.name = "b", .ts_us = 20, .dur_us = -3})}));
+  EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{1, 1}}));
+  EXPECT_EQ(loss_count(recording, "end before they begin"), 1U);
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  EXPECT_FALSE(graph.facts.contains(Fact::replay_times));
+  EXPECT_FALSE(graph.facts.contains(Fact::replay_streams));
+  EXPECT_FALSE(graph.replays[ir::ReplayId(0)].complete);
+  // Only the launch call: its length is not that important.
+  std::string backwards = launch(0, 1);
+  backwards.replace(backwards.find("\"dur\": 5.000"), 12, "\"dur\": -5.00");
+  const ir::Recording call = read(trace({backwards, event({.ts_us = 10})}));
+  EXPECT_EQ(loss_count(call, "calls that end before they begin"), 1U);
+  EXPECT_TRUE(call.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+}
+
+TEST(KinetoDamage, AnOperationWithoutADeviceSpoilsTheStreams) {
+  const ir::Recording recording = read(trace({launch(0, 1), event({.ts_us = 10}), event({.ts_us = 12, .device = -1})}));
+  EXPECT_EQ(loss_count(recording, "without a device"), 1U);
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  EXPECT_FALSE(graph.facts.contains(Fact::replay_streams));
+  EXPECT_TRUE(graph.facts.contains(Fact::replay_times));
 }
 
 TEST(KinetoDamage, NoDamageMakesTheReaderHang) {

@@ -222,6 +222,20 @@ TEST(NsysDamage, WrongTypesAndImpossibleTimesAreCounted) {
     for (const ir::Replay& replay : graph->replays) EXPECT_FALSE(replay.complete);
 }
 
+TEST(NsysDamage, OperationsWithoutDeviceOrStreamSpoilTheStreams) {
+  for (const std::string_view columns : {"-1, 7", "NULL, 7", "0, NULL", "0, -3", "4294967296, 7"}) {
+    TemporaryFolder folder;
+    std::vector<std::string> sql = node_mode();
+    sql.push_back(fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10600, 10700, {}, 10, {}, 4, 4, 3, 4, 2, 1, 128, 1, 1, {}, 9)",
+                              columns, kGlobalPid, kGraph + 4));
+    const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
+    EXPECT_EQ(loss_count(recording, "GPU operations without a"), 1U) << columns;
+    ASSERT_EQ(recording.graphs.size(), 1U);
+    EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << columns;
+    EXPECT_TRUE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_times)) << columns;
+  }
+}
+
 TEST(NsysDamage, ViewsAndForeignDatabases) {
   TemporaryFolder folder;
   // A view of a wanted name is no table: it could run anything.
