@@ -84,6 +84,7 @@ class TraceWriter {
     }
     write_headings();
     json_.end_array();
+    write_doubts();
     json_.end_object();
     out_ += '\n';
     CGLINT_TRY(sink_.write(out_));
@@ -315,6 +316,60 @@ class TraceWriter {
       lane_name(device, static_cast<std::int64_t>(stream), fmt::format("stream {}", stream));
     }
     if (has_host_) heading(kHostPid, "graph launches");
+  }
+
+  // What the events cannot say: which facts of this trace are not to be trusted and why, what was lost, and which launches are
+  // incomplete. The importer reads it back, so that a converted trace is never called clean where the original was not. Viewers ignore it.
+  void write_doubts() {
+    std::map<std::pair<ir::Fact, std::string_view>, bool> spoiled;  // ordered, each once
+    std::set<std::uint64_t> incomplete;
+    for (const auto& graph : r_.graphs) {
+      if (graph == nullptr || graph->replays.empty()) continue;
+      for (const ir::Replay& replay : graph->replays)
+        if (!replay.complete) incomplete.insert(replay.correlation);
+      for (const ir::Fact fact : {ir::Fact::replay_streams, ir::Fact::replay_times}) {
+        if (graph->facts.contains(fact)) continue;
+        const auto known = std::find_if(graph->spoiled.begin(), graph->spoiled.end(),
+                                        [&](const ir::SpoiledFact& entry) { return entry.fact == fact; });
+        spoiled[{fact, known != graph->spoiled.end() ? r_.text(known->reason) : ir::fact_missing_phrase(fact)}] = true;
+      }
+    }
+    const bool lossy = std::any_of(r_.losses.begin(), r_.losses.end(), [](const ir::Loss& loss) {
+      return loss.severity != ir::Loss::Severity::info;
+    });
+    if (spoiled.empty() && incomplete.empty() && !lossy) return;
+    json_.key("cglint");
+    json_.begin_object();
+    json_.key("spoiled");
+    json_.begin_array();
+    for (const auto& [entry, unused] : spoiled) {
+      json_.begin_object();
+      json_.field("fact", ir::fact_name(entry.first));
+      json_.field("reason", entry.second);
+      json_.end_object();
+    }
+    json_.end_array();
+    json_.key("losses");
+    json_.begin_array();
+    for (const ir::Loss& loss : r_.losses) {
+      if (loss.severity == ir::Loss::Severity::info) continue;
+      json_.begin_object();
+      json_.field("severity", loss.severity == ir::Loss::Severity::error ? "error" : "data_loss");
+      json_.field("what", r_.text(loss.what));
+      json_.field("count", loss.count);
+      json_.key("facts");
+      json_.begin_array();
+      for (int i = 0; i < ir::kFactCount; ++i)
+        if (loss.facts.contains(static_cast<ir::Fact>(i))) json_.string(ir::fact_name(static_cast<ir::Fact>(i)));
+      json_.end_array();
+      json_.end_object();
+    }
+    json_.end_array();
+    json_.key("incomplete_launches");  // their correlation ids; 0: one that has none
+    json_.begin_array();
+    for (const std::uint64_t correlation : incomplete) json_.number(correlation);
+    json_.end_array();
+    json_.end_object();
   }
 
   base::Result<void> flush() {

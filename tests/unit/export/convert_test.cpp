@@ -187,6 +187,41 @@ TEST(ChromeTrace, ReadsBackAsATrace) {
   EXPECT_EQ(read.loose_ops.size(), 1U);
 }
 
+TEST(ChromeTrace, DoubtsComeBackWithTheTrace) {
+  ir::Recording recording = timed_recording();
+  ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  graph.facts.erase(ir::Fact::replay_streams);
+  const std::string reason = "ROCm traces report one stream for every operation of a graph launch";
+  graph.spoiled.push_back({ir::Fact::replay_streams, recording.intern(reason)});
+  graph.replays[ir::ReplayId(1)].complete = false;
+  recording.add_loss(ir::Loss::Severity::data_loss, "something was lost", 3, 17, {ir::Fact::replay_times});
+  recording.add_loss(ir::Loss::Severity::info, "only a note");
+  std::string text;
+  ASSERT_TRUE(exporter::write_chrome_trace(recording, *exporter::make_string_sink(text)).has_value());
+  const ir::Recording read = import_text(*import::make_kineto_importer(), text);
+  ASSERT_EQ(read.graphs.size(), 1U);
+  const ir::Graph& back = *read.graphs[ir::GraphId(0)];
+  EXPECT_FALSE(back.facts.contains(ir::Fact::replay_streams));
+  EXPECT_FALSE(back.facts.contains(ir::Fact::replay_times)) << "spoiled by the loss";
+  ASSERT_FALSE(back.spoiled.empty());
+  EXPECT_EQ(read.text(back.spoiled[0].reason), reason);
+  EXPECT_TRUE(back.replays[ir::ReplayId(0)].complete);
+  EXPECT_FALSE(back.replays[ir::ReplayId(1)].complete);
+  bool lost = false;
+  for (const ir::Loss& loss : read.losses) {
+    EXPECT_NE(read.text(loss.what), "only a note");
+    if (read.text(loss.what) != "something was lost") continue;
+    lost = true;
+    EXPECT_EQ(loss.count, 3U);
+    EXPECT_EQ(loss.severity, ir::Loss::Severity::data_loss);
+  }
+  EXPECT_TRUE(lost);
+  // A trace without doubts says nothing of the kind.
+  text.clear();
+  ASSERT_TRUE(exporter::write_chrome_trace(timed_recording(), *exporter::make_string_sink(text)).has_value());
+  EXPECT_EQ(text.find("\"cglint\""), std::string::npos);
+}
+
 TEST(ChromeTrace, WithoutReplaysThePredictionIsDrawnAndSaysSo) {
   ir::Recording recording = timed_recording();
   ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
