@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 #include "engine/rule.h"
@@ -14,6 +15,8 @@ namespace {
 using base::printable;
 using engine::Finding;
 using engine::Severity;
+
+constexpr std::size_t kMaxLayerRanges = 8;  // shown in "repeats"; the JSON report lists all layers
 
 class Painter {
  public:
@@ -105,8 +108,13 @@ void render_finding(std::string& out, const Finding& finding, const Painter& pai
   if (finding.occurrence_count > 1) {
     std::string layers;
     int first = -2, previous = -2;
+    std::size_t ranges = 0;
     const auto flush = [&] {
-      if (first < 0) return;
+      if (first < 0 || ranges > kMaxLayerRanges) return;
+      if (ranges++ == kMaxLayerRanges) {  // every other layer of a deep model would fill the screen
+        layers += ", ...";
+        return;
+      }
       layers += fmt::format("{}{}", layers.empty() ? "" : ", ", first);
       if (previous != first) layers += fmt::format("-{}", previous);
     };
@@ -147,6 +155,61 @@ std::string statistics_table(const engine::Report& report) {
   return out.empty() ? out : fmt::format("{:>6}  {:>8}  rule\n", "count", "repeats") + out;
 }
 
+// What was lost, joined or empty, per input.
+void append_inputs(std::string& out, const engine::Report& report) {
+  for (const engine::InputSummary& input : report.inputs) {
+    for (const auto& loss : input.losses) {
+      std::string facts;
+      for (int i = 0; i < ir::kFactCount; ++i)
+        if (loss.facts.contains(static_cast<ir::Fact>(i)))
+          facts += fmt::format("{}{}", facts.empty() ? "; spoils " : ", ", ir::fact_name(static_cast<ir::Fact>(i)));
+      out += fmt::format("{}: {}: {}{}{}{}\n", printable(input.file), loss.severity == "data_loss" ? "data loss" : loss.severity, printable(loss.what, 1000),
+                         loss.count > 1 ? fmt::format(" ({} times)", loss.count) : "",
+                         loss.offset_bytes != ~std::uint64_t{0} ? fmt::format(" (first at byte {})", loss.offset_bytes) : "", facts);
+    }
+    for (const auto& join : input.joins)
+      out += fmt::format("{}: graph {} joined with {} of {} by {}: {} of {} operations in {} matched{}{}\n", printable(input.file), printable(join.graph),
+                         printable(join.timeline_graph), printable(join.timeline_file), join.by_id ? "node id" : "kernel sequence", join.matched,
+                         join.operations, base::count_of(join.replays, "launch", "launches"),
+                         join.ambiguous > 0 ? fmt::format(", {} ambiguous", join.ambiguous) : "",
+                         join.out_of_order > 0 ? fmt::format(", {} out of order", join.out_of_order) : "");
+    if (!input.join_problem.empty()) out += fmt::format("{}: {}\n", printable(input.file), printable(input.join_problem, 1000));
+    if (input.nothing_to_check)
+      out += fmt::format("{}: nothing to check: {}\n", printable(input.file), printable(input.nothing_reason, 1000));
+  }
+}
+
+void append_not_checked(std::string& out, const engine::Report& report, const Painter& paint) {
+  // "not checked", one line per input and reason.
+  std::map<std::pair<std::string, std::string>, std::vector<const engine::NotChecked*>> reasons;
+  for (const engine::NotChecked& entry : report.not_checked) reasons[{entry.file, entry.reason}].push_back(&entry);
+  for (const auto& [key, entries] : reasons) {
+    std::string codes;
+    bool requested = false;
+    for (const engine::NotChecked* entry : entries) {
+      if (codes.find(entry->code) == std::string::npos) codes += (codes.empty() ? "" : ", ") + entry->code;
+      requested |= entry->requested;
+    }
+    out += fmt::format("{}: {}{}: {}: {}\n", printable(key.first), paint.bold("not checked"), requested ? " although asked for" : "", codes, printable(key.second, 1000));
+  }
+}
+
+// The same in numbers, for --statistics: what could not be checked is never left out, but its reasons are.
+void append_unchecked_counts(std::string& out, const engine::Report& report) {
+  std::map<std::string, std::set<std::string>> inputs_by_code;
+  for (const engine::NotChecked& entry : report.not_checked)
+    inputs_by_code[entry.code + " " + entry.slug + (entry.requested ? " (asked for)" : "")].insert(entry.file);
+  if (!inputs_by_code.empty()) out += fmt::format("{:>6}  not checked\n", "inputs");
+  for (const auto& [rule, files] : inputs_by_code) out += fmt::format("{:>6}  {}\n", files.size(), rule);
+  std::size_t lossy = 0, empty = 0;
+  for (const engine::InputSummary& input : report.inputs) {
+    if (input.has_data_loss || input.has_error_loss) ++lossy;
+    if (input.nothing_to_check) ++empty;
+  }
+  if (lossy > 0) out += fmt::format("{} lost data\n", base::count_of(lossy, "input"));
+  if (empty > 0) out += fmt::format("{} with nothing to check\n", base::count_of(empty, "input"));
+}
+
 }  // namespace
 
 std::string render_text(const engine::Report& report, const engine::Config& config, const TextOptions& options) {
@@ -174,38 +237,11 @@ std::string render_text(const engine::Report& report, const engine::Config& conf
   }
   if (options.quiet) return out;
 
-  for (const engine::InputSummary& input : report.inputs) {
-    for (const auto& loss : input.losses) {
-      std::string facts;
-      for (int i = 0; i < ir::kFactCount; ++i)
-        if (loss.facts.contains(static_cast<ir::Fact>(i)))
-          facts += fmt::format("{}{}", facts.empty() ? "; spoils " : ", ", ir::fact_name(static_cast<ir::Fact>(i)));
-      out += fmt::format("{}: {}: {}{}{}{}\n", printable(input.file), loss.severity == "data_loss" ? "data loss" : loss.severity, printable(loss.what, 1000),
-                         loss.count > 1 ? fmt::format(" ({} times)", loss.count) : "",
-                         loss.offset_bytes != ~std::uint64_t{0} ? fmt::format(" (first at byte {})", loss.offset_bytes) : "", facts);
-    }
-    for (const auto& join : input.joins)
-      out += fmt::format("{}: graph {} joined with {} of {} by {}: {} of {} operations in {} matched{}{}\n", printable(input.file), printable(join.graph),
-                         printable(join.timeline_graph), printable(join.timeline_file), join.by_id ? "node id" : "kernel sequence", join.matched,
-                         join.operations, base::count_of(join.replays, "launch", "launches"),
-                         join.ambiguous > 0 ? fmt::format(", {} ambiguous", join.ambiguous) : "",
-                         join.out_of_order > 0 ? fmt::format(", {} out of order", join.out_of_order) : "");
-    if (!input.join_problem.empty()) out += fmt::format("{}: {}\n", printable(input.file), printable(input.join_problem, 1000));
-    if (input.nothing_to_check)
-      out += fmt::format("{}: nothing to check: {}\n", printable(input.file), printable(input.nothing_reason, 1000));
-  }
-
-  // "not checked", one line per input and reason.
-  std::map<std::pair<std::string, std::string>, std::vector<const engine::NotChecked*>> reasons;
-  for (const engine::NotChecked& entry : report.not_checked) reasons[{entry.file, entry.reason}].push_back(&entry);
-  for (const auto& [key, entries] : reasons) {
-    std::string codes;
-    bool requested = false;
-    for (const engine::NotChecked* entry : entries) {
-      if (codes.find(entry->code) == std::string::npos) codes += (codes.empty() ? "" : ", ") + entry->code;
-      requested |= entry->requested;
-    }
-    out += fmt::format("{}: {}{}: {}: {}\n", printable(key.first), paint.bold("not checked"), requested ? " although asked for" : "", codes, printable(key.second, 1000));
+  if (options.statistics) {
+    append_unchecked_counts(out, report);
+  } else {
+    append_inputs(out, report);
+    append_not_checked(out, report, paint);
   }
 
   std::size_t counts[3] = {0, 0, 0};

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "engine/config.h"
 
 namespace CLI {
@@ -42,6 +43,9 @@ std::string version_text();        // "0.1.0"
 bool write_output(const std::string& path, const std::string& text);
 void print_stderr(const std::string& text);  // as it is; failures are ignored
 void print_error(const std::string& line);   // "cglint: error: ..." on stderr, control characters escaped
+
+// 3 for our own failure, 2 for an input that cannot be read.
+int exit_code_of(const base::Error& error);
 
 enum class ColourWhen : std::uint8_t { automatic, always, never };
 bool use_colour(ColourWhen when, int file_descriptor);   // honours NO_COLOR and FORCE_COLOR

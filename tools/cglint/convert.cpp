@@ -56,7 +56,7 @@ base::Result<ir::GraphId> choose_graph(const ir::Recording& recording, const std
 
 int fail(const base::Error& error) {
   print_error(error.to_string());
-  return kExitUsage;
+  return exit_code_of(error);
 }
 
 int run_convert(const ConvertOptions& options) {

@@ -308,7 +308,7 @@ int run_inspect(const InspectOptions& options) {
   }
   Progress progress(true);
   Json inputs = Json::array();
-  bool failed = false, found_nothing = false;
+  bool failed = false, found_nothing = false, internal = false;
   for (const std::string& path : *paths) {
     import::ReadOptions read;
     read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
@@ -317,6 +317,7 @@ int run_inspect(const InspectOptions& options) {
     if (!recording) {
       print_error(recording.error().to_string());
       failed = true;
+      internal = internal || exit_code_of(recording.error()) == kExitInternal;
       continue;
     }
     inputs.push_back(recording_json(*recording));
@@ -330,7 +331,7 @@ int run_inspect(const InspectOptions& options) {
     for (const Json& input : inputs) append_text(text, input, 0);
   }
   if (!write_output(options.output, text)) return kExitUsage;
-  return failed ? kExitUsage : found_nothing ? kExitNothingToCheck : kExitClean;
+  return internal ? kExitInternal : failed ? kExitUsage : found_nothing ? kExitNothingToCheck : kExitClean;
 }
 
 }  // namespace

@@ -2,10 +2,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
 
+#include "base/text.h"
 #include "commands.h"
 
 namespace {
@@ -21,6 +26,35 @@ exit codes:
   0 clean   1 findings at or above --fail-on   2 bad usage or unreadable input   3 internal failure
   4 nothing to check, a rule or limit that was asked for could not be checked, or part of the input was lost
   (where several apply, the first of 3, 2, 1, 4))";
+
+// The subcommand or option closest to a word that was not understood, as " did you mean ...?", or "".
+std::string suggestion(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  if (word.starts_with("--")) {
+    const CLI::App* const used = app.get_subcommands().empty() ? &app : app.get_subcommands().front();
+    for (const CLI::Option* option : used->get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  } else {
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  }
+  const std::vector<std::string_view> candidates(names.begin(), names.end());
+  const std::string_view near = cglint::base::closest(word.substr(0, word.find('=')), candidates);
+  return near.empty() ? std::string() : fmt::format("; did you mean '{}'?", near);
+}
+
+// A first word that is no subcommand gets an error of its own: CLI11 would complain about the words behind it as well.
+bool has_unknown_subcommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return false;
+  const std::string word = argv[1];
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (command->check_name(word)) return false;
+  const std::string near = suggestion(app, word);
+  std::error_code ignored;
+  cglint::cli::print_error(fmt::format(
+      "no subcommand '{}'{}; see 'cglint --help'", word,
+      near.empty() && std::filesystem::exists(word, ignored) ? fmt::format("; to check the file: cglint lint {}", word) : near));
+  return true;
+}
 
 }  // namespace
 
@@ -41,6 +75,7 @@ int main(int argc, char** argv) {
   add_convert(app, cli);
   add_external(app, cli);
   try {
+    if (has_unknown_subcommand(app, argc, argv)) return kExitUsage;
     app.parse(argc, argv);
     if (capabilities) return print_capabilities();
     if (!cli.run) {
@@ -50,6 +85,11 @@ int main(int argc, char** argv) {
     return cli.run();
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
+  } catch (const CLI::ExtrasError& e) {
+    const std::vector<std::string> extras = app.remaining(true);
+    const auto option = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("--"); });
+    print_error(fmt::format("{}{}; see 'cglint --help'", e.what(), option == extras.end() ? std::string() : suggestion(app, *option)));
+    return kExitUsage;
   } catch (const CLI::ParseError& e) {
     print_error(fmt::format("{}; see 'cglint --help'", e.what()));
     return kExitUsage;

@@ -19,6 +19,10 @@ std::string version_text() { return CGLINT_VERSION; }
 void print_stderr(const std::string& text) { std::fputs(text.c_str(), stderr); }
 void print_error(const std::string& line) { print_stderr("cglint: error: " + base::printable(line, 4000) + "\n"); }
 
+int exit_code_of(const base::Error& error) {
+  return error.code == base::ErrorCode::internal ? kExitInternal : kExitUsage;
+}
+
 bool write_output(const std::string& path, const std::string& text) {
   if (path.empty() || path == "-") {
     const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;

@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <new>
 #include <set>
 
 #include "unit/import/import_helpers.h"
@@ -91,6 +93,44 @@ TEST(Registry, ExpandsFilesFoldersAndGlobs) {
   expanded = expand_paths(no_input);
   ASSERT_FALSE(expanded);
   EXPECT_EQ(expanded.error().code, ErrorCode::not_found);
+}
+
+TEST(Registry, PathErrorsSayWhatIsWrong) {
+  TemporaryFolder folder;
+  const auto message = [](const std::string& path) {
+    const std::vector<std::string> arguments = {path};
+    auto expanded = expand_paths(arguments);
+    EXPECT_FALSE(expanded) << path;
+    if (expanded) return std::string();
+    EXPECT_EQ(expanded.error().file, path);
+    auto opened = Source::open(path, Limits());
+    EXPECT_FALSE(opened) << path;
+    if (!opened) {
+      EXPECT_EQ(opened.error().message, expanded.error().message);
+    }
+    return expanded.error().message;
+  };
+  const std::string file = folder.write("a.dot", kDot);
+  EXPECT_EQ(message(folder.path() + "/none.dot"), "no such file");
+  EXPECT_EQ(message(folder.path() + "/" + std::string(300, 'x')),
+            fmt::format("the name is too long for a file ({} bytes)", folder.path().size() + 301));
+  EXPECT_EQ(message(file + "/b.dot"), "cannot open: Not a directory");
+  std::filesystem::create_symlink("gone.dot", folder.path() + "/link.dot");
+  EXPECT_EQ(message(folder.path() + "/link.dot"), "a link to gone.dot, which does not exist");
+  std::filesystem::create_symlink("loop.dot", folder.path() + "/loop.dot");
+  EXPECT_EQ(message(folder.path() + "/loop.dot"), "a link that leads back to itself, or too many links");
+}
+
+TEST(Registry, RunningOutOfMemoryNamesTheFile) {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.dot", kDot);
+  ReadOptions options;
+  options.on_graph = [](ir::Recording&, ir::GraphId) { throw std::bad_alloc(); };
+  const auto recording = read_file(path, options);
+  ASSERT_FALSE(recording);
+  EXPECT_EQ(recording.error().code, ErrorCode::internal);
+  EXPECT_EQ(recording.error().file, path);
+  EXPECT_NE(recording.error().message.find("out of memory"), std::string::npos);
 }
 
 }  // namespace

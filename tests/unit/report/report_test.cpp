@@ -49,6 +49,35 @@ TEST(Text, ShowsTheSourceFirstAndTheLayersInRanges) {
   EXPECT_NE(text.find("12.3 of 1000.0 us per replay (estimate, +/- 0.5 us)"), std::string::npos) << text;
 }
 
+TEST(Text, LongListsOfLayersAreCut) {
+  engine::Report report = hostile_report();
+  report.findings[0].occurrence_count = 61;
+  report.findings[0].occurrences.clear();
+  for (int layer = 0; layer < 122; layer += 2) report.findings[0].occurrences.push_back({layer, {}});
+  const std::string text = render_text(report, engine::Config(), {});
+  EXPECT_NE(text.find("61 times, in layers 0, 2, 4, 6, 8, 10, 12, 14, ...\n"), std::string::npos) << text;
+}
+
+TEST(Text, StatisticsCountWhatCouldNotBeChecked) {
+  engine::Report report = hostile_report();
+  for (const char* file : {"a.json", "b.json"}) {
+    engine::NotChecked entry;
+    entry.code = "CG201";
+    entry.slug = "serialized-fork";
+    entry.file = file;
+    entry.reason = "a long reason, another for each input " + entry.file;
+    report.not_checked.push_back(entry);
+  }
+  report.inputs[0].has_data_loss = true;
+  report.inputs[0].losses.push_back({"data_loss", "operations were lost", 3, 7, {}});
+  TextOptions options;
+  options.statistics = true;
+  const std::string text = render_text(report, engine::Config(), options);
+  EXPECT_NE(text.find("inputs  not checked\n     2  CG201 serialized-fork\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 input lost data\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("long reason"), std::string::npos) << text;
+}
+
 TEST(Text, ColoursOnlyWhenAsked) {
   TextOptions options;
   options.colour = true;
