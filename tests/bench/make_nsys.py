@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Writes an Nsight Systems SQLite export of any size (schema 3.24, node mode) for the benchmarks.
 
-    make_nsys.py OUT.sqlite SIZE_MB
+    make_nsys.py OUT.sqlite SIZE_MB [mixed|kernels]
 
-Per graph launch of 300 kernels there are 2400 runtime calls and 1200 NVTX ranges: host events fill most of such reports.
+mixed: per graph launch of 300 kernels there are 2400 runtime calls and 1200 NVTX ranges; host events fill most of such reports.
+kernels: the launch calls and the kernels alone, the most operations that a file of a size can hold.
 """
 import os
 import sqlite3
 import sys
 
-BYTES_PER_LAUNCH = 176_000  # measured: 300 kernels, 2400 runtime calls, 1200 ranges
+BYTES_PER_LAUNCH = {"mixed": 176_000, "kernels": 24_100}  # measured
 
 
 def main():
     path, size = sys.argv[1], int(sys.argv[2]) << 20
+    mix = sys.argv[3] if len(sys.argv) > 3 else "mixed"
+    calls, ranges = (2400, 1200) if mix == "mixed" else (1, 0)
     if os.path.exists(path):
         os.remove(path)
-    launches = max(1, size // BYTES_PER_LAUNCH)
+    launches = max(1, size // BYTES_PER_LAUNCH[mix])
     db = sqlite3.connect(path, isolation_level=None)
     db.executescript("""
 PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA page_size=4096; PRAGMA cache_size=-65536;
@@ -51,11 +54,12 @@ CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER
                f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT 10000000 + 3000 * i, 10002400 + 3000 * i, 0, 1, NULL, CASE WHEN i % 19 = 3 THEN 20 ELSE 7 END,"
                f" 1000 + i / 300, {pid}, 100 + i % 300, 100 + i % 300, 100 + i % 300, NULL, NULL, 64, 1 + i % 32, 8, 1, 128, 1, 1, 1024, 0, 0, 0, i, 0,"
                f" {node} + i % 300 + 1, NULL, 9, 0, 0, 0 FROM n")
-    db.execute(numbers.format(2400 * launches) +
-               f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT 9900000 + 375 * i, 9900300 + 375 * i, 0, {tid},"
-               f" CASE WHEN i % 2400 = 0 THEN 1000 + i / 2400 ELSE 1000000000 + i END, CASE WHEN i % 2400 = 0 THEN 1 ELSE 2 END, 0, NULL FROM n")
-    db.execute(numbers.format(1200 * launches) +
-               f"INSERT INTO NVTX_EVENTS SELECT 750 * i, 750 * i + 700, 59, NULL, NULL, NULL, 'model.layers.' || (i % 61), {tid}, NULL, NULL, 0 FROM n")
+    db.execute(numbers.format(calls * launches) +
+               f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT 9900000 + {900000 // calls} * i, 9900300 + {900000 // calls} * i, 0, {tid},"
+               f" CASE WHEN i % {calls} = 0 THEN 1000 + i / {calls} ELSE 1000000000 + i END, CASE WHEN i % {calls} = 0 THEN 1 ELSE 2 END, 0, NULL FROM n")
+    if ranges:
+        db.execute(numbers.format(ranges * launches) +
+                   f"INSERT INTO NVTX_EVENTS SELECT 750 * i, 750 * i + 700, 59, NULL, NULL, NULL, 'model.layers.' || (i % 61), {tid}, NULL, NULL, 0 FROM n")
     db.execute("COMMIT")
     db.close()
     print(f"{launches} launches, {os.path.getsize(path)} bytes")

@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""Hostile inputs, one by one, for one input format: hostile.py CGLINT FORMAT
+
+Every case must end in time, with the documented exit code, and either one error line that names the file (and, where there is one, the
+byte) or a report that counts what was lost. No output may hold a control character but newlines.
+"""
+import gzip
+import json
+import os
+import re
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+
+TIMEOUT_S = 120  # of one case; sanitizer builds are slow, a hang is for ever
+
+failures = []
+
+
+def run(arguments):
+    result = subprocess.run(arguments, capture_output=True, timeout=TIMEOUT_S)
+    return result.returncode, result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
+
+
+class Case:
+    """A file and what lint must say about it.
+
+    error: a pattern for the single error line behind "FILE: "; None: no error line
+    offset: whether that line must name a byte
+    says: patterns that the report must contain
+    """
+
+    def __init__(self, name, data, exit_code, error=None, offset=True, says=()):
+        self.name, self.data, self.exit_code, self.error, self.offset, self.says = name, data, exit_code, error, offset, says
+
+    def check(self, cglint, folder, suffix):
+        path = os.path.join(folder, self.name.replace(" ", "_") + suffix)
+        with open(path, "wb") as out:
+            out.write(self.data)
+        try:
+            code, out, err = run([cglint, "lint", path])
+        except subprocess.TimeoutExpired:
+            failures.append(f"{self.name}: no end after {TIMEOUT_S} s")
+            return
+        problems = []
+        if code != self.exit_code:
+            problems.append(f"exit code {code}, not {self.exit_code}")
+        if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", out + err):
+            problems.append("a control character in the output")
+        errors = err.splitlines()
+        if self.error is None:
+            if errors:
+                problems.append("lines on stderr")
+        elif len(errors) != 1 or not errors[0].startswith(f"cglint: error: {path}: "):
+            problems.append("not exactly one error line that names the file")
+        elif not re.search(self.error, errors[0]):
+            problems.append(f"the error does not match {self.error!r}")
+        elif self.offset and not re.search(r"\(at byte \d+\)$", errors[0]):
+            problems.append("the error names no byte")
+        for pattern in self.says:
+            if not re.search(pattern, out):
+                problems.append(f"the report does not match {pattern!r}")
+        if problems:
+            failures.append(f"{self.name}: {'; '.join(problems)}\n--- stdout\n{out[-2000:]}\n--- stderr\n{err[-2000:]}")
+        os.remove(path)
+
+
+def check_truncations(cglint, folder, data, suffix, may_be_read, step=1):
+    """Every beginning of a small file, checked in one run. One that is read must count its loss, unless `may_be_read(size)`."""
+    target = os.path.join(folder, "cut")
+    os.makedirs(target)
+    sizes = list(range(0, len(data), step))
+    for size in sizes:
+        with open(os.path.join(target, f"{size:06}{suffix}"), "wb") as out:
+            out.write(data[:size])
+    # Named one by one: a directory passes over files of no known format.
+    paths = [os.path.join(target, f"{size:06}{suffix}") for size in sizes]
+    for start in range(0, len(paths), 500):
+        part = paths[start:start + 500]
+        code, out, err = run([cglint, "lint", "--format", "json", *part])
+        report = json.loads(out)
+        if code not in (1, 2, 4):
+            failures.append(f"truncations: exit code {code}")
+        failed = {}
+        for line in err.splitlines():
+            match = re.match(r"cglint: error: (" + re.escape(target) + r"/(\d+)[^:]*): (.*)", line)
+            if not match:
+                failures.append(f"truncations: a line without a file: {line}")
+                continue
+            failed.setdefault(int(match.group(2)), []).append(match.group(3))
+        read = {int(os.path.basename(item["file"])[:6]): item for item in report["inputs"]}
+        for path in part:
+            size = int(os.path.basename(path)[:6])
+            if size in read:
+                losses = [loss for loss in read[size]["losses"] if loss["severity"] != "info"]
+                if not losses and not may_be_read(size):
+                    failures.append(f"truncated to {size} bytes: read without a loss")
+                if any("offset_bytes" in loss and loss["offset_bytes"] is not None and loss["offset_bytes"] > size for loss in losses):
+                    failures.append(f"truncated to {size} bytes: a loss behind the end of the file")
+            elif size not in failed:
+                failures.append(f"truncated to {size} bytes: neither read nor an error")
+            elif len(failed[size]) != 1:
+                failures.append(f"truncated to {size} bytes: {len(failed[size])} error lines")
+
+
+def bomb(start):
+    return gzip.compress(start + b" " * (100 << 20), 9)
+
+
+ANSI = "\x1b[31mred\x1b]0;title\x07"
+
+# --- DOT ---
+
+
+def dot(body):
+    return ('digraph dot {\nsubgraph cluster_1 {\nlabel="graph_1" graph[style="dashed"];\n' + body + "}\n}\n").encode()
+
+
+def dot_node(i, name="k", number=None):
+    number = i if number is None else number
+    return f'"graph_1_node_{i}"[style="solid" shape="octagon" label="{number}\n{name}\n"];\n\n'
+
+
+def dot_cases():
+    two = dot_node(0) + dot_node(1)
+    edge = '"graph_1_node_0" -> "graph_1_node_1";\n'
+    back = '"graph_1_node_1" -> "graph_1_node_0";\n'
+    small = dot(two + edge)
+    yield Case("zip bomb", bomb(dot(two)[:-4]), 2, r"expands more than 250-fold \(max_compression_ratio\)")
+    yield Case("deep nesting", dot(two)[:-4] + b"subgraph cluster_2 {\n" * 200000, 2, "nest|depth|deep")
+    yield Case("ids of 2^32 and more", dot(dot_node(4294967296) + dot_node(18446744073709551615)), 0)
+    yield Case("an id that is no number", dot(dot_node("99999999999999999999999", number="99999999999999999999999")), 0,
+               says=["not checked: CG102: the input does not give the nodes' creation order"])
+    yield Case("cycle", dot(two + edge + back), 2, "cycle")
+    yield Case("self edge", dot(two + '"graph_1_node_0" -> "graph_1_node_0";\n'), 2, "depends on itself")
+    yield Case("graphs that contain each other",
+               b'digraph dot {\nsubgraph cluster_1 {\nlabel="graph_1" graph[style="dashed"];\n'
+               b'"graph_1_node_0"[shape="rectangle" label="0\ngraph_2\n"];\n}\n'
+               b'subgraph cluster_2 {\nlabel="graph_2" graph[style="dashed"];\n'
+               b'"graph_2_node_0"[shape="rectangle" label="0\ngraph_1\n"];\n}\n}\n', 2, "cycle|contains itself")
+    yield Case("NUL and ANSI in names", dot(dot_node(0, "n\0" + ANSI) + dot_node(1, ANSI)), 0)
+    yield Case("duplicate nodes", dot(two + dot_node(0, "other")), 4, says=["declared twice and differently"])
+    yield Case("duplicate edges", dot(two + edge * 3), 0, says=["repeated edges were merged"])
+    yield Case("edge to a missing node", dot(two + '"graph_1_node_0" -> "graph_1_node_7";\n'), 4, says=["does not declare"])
+    end = small.rstrip().rfind(b"}")
+    return small, lambda size: size > end
+
+
+# --- Kineto ---
+
+
+def trace(events, extra=""):
+    return ('{"schemaVersion": 1' + extra + ', "traceEvents": [\n' + ",\n".join(events) + "\n]}\n").encode()
+
+
+def kernel(ts, name="k", dur="1", args=""):
+    return ('{"ph": "X", "cat": "kernel", "name": "%s", "pid": 0, "tid": 7, "ts": %s, "dur": %s, "args": {"device": 0, "stream": 7, '
+            '"correlation": 1, "grid": [1, 1, 1], "block": [32, 1, 1]%s}}' % (name, ts, dur, args))
+
+
+LAUNCH = ('{"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 9, "tid": 9, "ts": 1, "dur": 2, '
+          '"args": {"correlation": 1}}')
+
+
+def arrow(phase, number, ts):
+    return '{"ph": "%s", "id": %d, "cat": "ac2g", "name": "ac2g", "pid": 0, "tid": 7, "ts": %s}' % (phase, (1 << 40) + number, ts)
+
+
+def kineto_cases():
+    small = trace([LAUNCH, kernel(10), kernel(12, "b")])
+    yield Case("zip bomb", bomb(small[:-4]), 2, r"expands more than 250-fold \(max_compression_ratio\)")
+    deep = "[" * 300000 + "]" * 300000
+    # What is not read may nest as deep as it likes: nothing here recurses.
+    yield Case("deep nesting in an event", trace([LAUNCH, kernel(10, args=', "x": ' + deep)]), 0)
+    yield Case("deep nesting in a property", trace([LAUNCH, kernel(10)])[:-2] + b', "x": ' + deep.encode() + b"}", 0)
+    yield Case("deep nesting in a known property", trace([LAUNCH, kernel(10)])[:-2] + b', "deviceProperties": ' + deep.encode() + b"}", 0,
+               says=["properties of the trace could not be read"])
+    yield Case("unclosed nesting", trace([LAUNCH, kernel(10)])[:-2] + b', "x": ' + b"[" * 300000, 2, error=None,
+               says=["error: the trace is not whole"])
+    yield Case("ids of 2^32 and more",
+               trace([LAUNCH, kernel(10, args=', "graph id": 4294967296, "graph node id": 18446744073709551615')]), 0)
+    yield Case("dependency cycle", trace([LAUNCH, kernel(10), kernel(20, "b"), arrow("s", 1, 11), arrow("f", 1, 20), arrow("s", 2, 21),
+                                          arrow("f", 2, 10)]), 4, says=["cycle"])
+    yield Case("NUL and ANSI in names", trace([LAUNCH, kernel(10, ANSI.replace("\x1b", "\\u001b").replace("\x07", "\\u0000")),
+                                               kernel(12, "raw\0" + ANSI)]), 0,
+               says=["bytes that are not valid in JSON text were replaced"])
+    yield Case("duplicate keys", trace([LAUNCH, kernel(10), kernel(12, args=', "stream": 8')]), 4,
+               says=["give a property twice were left out", "spoils .*replay_streams"])
+    yield Case("negative duration", trace([LAUNCH, kernel(10), kernel(12, dur="-5")]), 4,
+               says=["end before they begin were left out", "spoils .*replay_times"])
+    yield Case("negative device", trace([LAUNCH, kernel(10).replace('"device": 0', '"device": -1')]), 4,
+               says=["without a device", "spoils replay_streams"])
+    yield Case("no events", b'{"schemaVersion": 1, "traceEvents": 5}', 2, "traceEvents")
+    end = small.rfind(b"}")
+    return small, lambda size: size > end
+
+
+# --- Nsight Systems SQLite ---
+
+
+def database(folder, more=(), kernels=2):
+    path = os.path.join(folder, "make.sqlite")
+    if os.path.exists(path):
+        os.remove(path)
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA page_size=512")
+    db.executescript("""
+CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+INSERT INTO StringIds VALUES (1, 'cudaGraphLaunch_v10000'), (2, 'k'), (3, 'b');
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1, 5, 78148272247, 1, 1);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER,
+ globalPid INTEGER, shortName INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER,
+ graphNodeId INTEGER);
+""")
+    for i in range(kernels):
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 7, 1, 78148272128, ?, 1, 1, 1, 32, 1, 1, ?)",
+                   (100 + 10 * i, 105 + 10 * i, 2 + i % 2, (9 << 32) + i + 1))
+    for statement, values in more:
+        db.execute(statement, values)
+    db.commit()
+    db.close()
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def nsys_cases(folder):
+    row = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, 7, ?, 78148272128, 2, 1, 1, 1, 32, 1, 1, ?)"
+    small = database(folder)
+    yield Case("zip bomb", gzip.compress(small + bytes(100 << 20), 9), 2, r"expands more than 250-fold \(max_compression_ratio\)")
+    # The deepest thing in a database is a b-tree whose page is its own child.
+    large = bytearray(database(folder, kernels=200))
+    root = None
+    for page in range(len(large) // 512):
+        at = page * 512 + (100 if page == 0 else 0)
+        if large[at] == 5:  # an interior table page
+            root = page
+            large[at + 8:at + 12] = struct.pack(">I", page + 1)
+    assert root is not None
+    yield Case("a page that is its own child", bytes(large), 2, "database", offset=False)
+    yield Case("ids of 2^32 and more", database(folder, [(row, (200, 210, 0, 1 << 32, (1 << 63) - 1))]), 4,
+               says=["correlation id is no 32-bit number"])
+    yield Case("names that are missing", database(folder, [("UPDATE StringIds SET id = 9223372036854775807 WHERE id = 2", ())]), 0,
+               says=["kernels without a name"])
+    yield Case("NUL and ANSI in names",
+               database(folder, [("UPDATE StringIds SET value = ? WHERE id = 2", (ANSI + "\0" + ANSI,))]), 0)
+    yield Case("duplicate keys", database(folder, [("DROP TABLE StringIds", ()), ("CREATE TABLE StringIds (id INTEGER, value TEXT)", ()),
+                                                   ("INSERT INTO StringIds VALUES (1, 'cudaGraphLaunch_v10000'), (2, 'k'), (2, 'other'), "
+                                                    "(3, 'b')", ())]), 4, says=["two texts", "spoils kernel_names"])
+    yield Case("negative duration", database(folder, [(row, (300, 200, 0, 1, (9 << 32) + 7))]), 4,
+               says=["without usable times", "spoils .*replay_times"])
+    yield Case("negative device", database(folder, [(row, (300, 310, -1, 1, (9 << 32) + 7))]), 4,
+               says=["without a device", "spoils replay_streams"])
+    return small, lambda size: False
+
+
+# --- capture files ---
+
+HEADER = '{"type":"header","format":"cglint-capture","version":"1.0"}\n'
+
+
+def capture(*records, nodes='{"kind":"kernel","launch":0},{"kind":"kernel","launch":0}', edges="[0,1]", name="k"):
+    graph = ('{"type":"graph","graph":0,"facts":["nodes","edges","creation_order","kernel_names"],"functions":[{"name":"%s"}],'
+             '"launches":[{"function":0}],"nodes":[%s],"edges":[%s]}\n' % (name, nodes, edges))
+    lines = [HEADER, graph, *[record + "\n" for record in records], '{"type":"graph_end","graph":0}\n']
+    return ("".join(lines) + '{"type":"end","records":%d}\n' % len(lines)).encode()
+
+
+def capture_cases():
+    small = capture()
+    broken = r"skipped: .*\(first at byte \d+\)"
+    yield Case("zip bomb", bomb(small), 2, r"expands more than 250-fold \(max_compression_ratio\)")
+    deep = "[" * 300000 + "]" * 300000
+    yield Case("deep nesting", capture('{"type":"timing","graph":0,"samples":' + deep + ',"median_us":1}'), 2, says=[broken])
+    # What is not known may nest as deep as it likes: nothing here recurses.
+    yield Case("deep nesting in an unknown property", capture('{"type":"timing","graph":0,"samples":1,"median_us":1,"x":' + deep + "}"), 0,
+               says=["properties that this version does not know"])
+    yield Case("ids of 2^32", capture('{"type":"timing","graph":4294967296,"samples":1,"median_us":1}'), 2, says=["graph is not an index"])
+    yield Case("an edge to node 2^32", capture(edges="[0,4294967296]"), 2, says=["an edge's end is not an index"])
+    yield Case("cycle", capture(edges="[0,1],[1,0]"), 2, says=["cycle", broken])
+    yield Case("a graph that runs itself", capture(nodes='{"kind":"child_graph","body":0}', edges=""), 4, says=["does not contain before"])
+    yield Case("NUL and ANSI in names", capture(name="n\\u0000" + ANSI.replace("\x1b", "\\u001b").replace("\x07", "\\u0007")), 0)
+    yield Case("raw control characters", capture(name="n\0" + ANSI), 2, says=[broken])
+    yield Case("duplicate keys", capture('{"type":"timing","graph":0,"samples":1,"samples":9,"median_us":1}'), 2,
+               says=['gives "samples" twice', broken])
+    yield Case("negative duration", capture('{"type":"replays","graph":0,"replays":[{"ops":[[0,0,7,20,10]]}]}'), 2,
+               says=["ends before it begins"])
+    yield Case("header of a later version", small.replace(b'"1.0"', b'"2.0"'), 2, "format version 2.0")
+    return small, lambda size: size >= len(small) - 1
+
+
+def main():
+    cglint, name = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        cases, suffix = {"dot": (dot_cases, ".dot"), "kineto": (kineto_cases, ".json"),
+                         "nsys-sqlite": (lambda: nsys_cases(folder), ".sqlite"), "capture": (capture_cases, ".cgl.jsonl")}[name]
+        generator, count = cases(), 0
+        while True:
+            try:
+                next(generator).check(cglint, folder, suffix)
+                count += 1
+            except StopIteration as end:
+                small, may_be_read = end.value
+                break
+        check_truncations(cglint, folder, small, suffix, may_be_read, step=1 if len(small) < 2000 else 7)
+    if failures:
+        print("\n".join(failures))
+        print(f"{len(failures)} of {count} cases and the truncations failed")
+        sys.exit(1)
+    print(f"{count} cases and every truncation")
+
+
+if __name__ == "__main__":
+    main()
