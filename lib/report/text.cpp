@@ -196,11 +196,15 @@ void append_not_checked(std::string& out, const engine::Report& report, const Pa
 
 // The same in numbers, for --statistics: what could not be checked is never left out, but its reasons are.
 void append_unchecked_counts(std::string& out, const engine::Report& report) {
-  std::map<std::string, std::set<std::string>> inputs_by_code;
-  for (const engine::NotChecked& entry : report.not_checked)
-    inputs_by_code[entry.code + " " + entry.slug + (entry.requested ? " (asked for)" : "")].insert(entry.file);
-  if (!inputs_by_code.empty()) out += fmt::format("{:>6}  not checked\n", "inputs");
-  for (const auto& [rule, files] : inputs_by_code) out += fmt::format("{:>6}  {}\n", files.size(), rule);
+  std::map<std::pair<bool, std::string>, std::set<std::string>> inputs_by_code;  // asked for, code
+  for (const engine::NotChecked& entry : report.not_checked) inputs_by_code[{entry.requested, entry.code}].insert(entry.file);
+  std::map<std::pair<bool, std::size_t>, std::string> codes_by_count;
+  for (const auto& [key, files] : inputs_by_code) {
+    std::string& codes = codes_by_count[{key.first, files.size()}];
+    codes += (codes.empty() ? "" : ", ") + key.second;
+  }
+  for (const auto& [key, codes] : codes_by_count)
+    out += fmt::format("not checked{} in {}: {}\n", key.first ? " although asked for" : "", base::count_of(key.second, "input"), codes);
   std::size_t lossy = 0, empty = 0;
   for (const engine::InputSummary& input : report.inputs) {
     if (input.has_data_loss || input.has_error_loss) ++lossy;
