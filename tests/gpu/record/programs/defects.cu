@@ -344,8 +344,10 @@ void two_writers(bool bad) {
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
   launch_scale(x, y, stream);
   wait_for(side, stream);
-  launch_spin(y, x, stream);
-  launch_spin(bad ? y : z, x, side);
+  CHECK(cudaMemcpyAsync(y.data, x.data, kCount * sizeof(float), cudaMemcpyDeviceToDevice, stream));
+  launch_spin(x, x, stream);
+  CHECK(cudaMemsetAsync(bad ? y.data : z.data, 0, kCount * sizeof(float), side));
+  launch_spin(z, z, side);
   wait_for(stream, side);
   launch_scale(x, y, stream);
   finish(stream, false);
@@ -357,9 +359,9 @@ void unordered_reader(bool bad) {
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
   launch_scale(x, z, stream);
   if (bad) wait_for(side, stream);
-  launch_spin(y, x, stream);
+  CHECK(cudaMemcpyAsync(y.data, x.data, kCount * sizeof(float), cudaMemcpyDeviceToDevice, stream));
   if (!bad) wait_for(side, stream);
-  launch_scale(z, y, side);  // reads what the spin writes
+  launch_scale(z, y, side);  // reads what the copy writes
   launch_spin(x, x, stream);
   wait_for(stream, side);
   launch_scale(x, z, stream);
