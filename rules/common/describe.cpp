@@ -24,6 +24,10 @@ bool is_wrapper(const ir::Recording& recording, const ir::Frame& frame) {
   // Recordings without folders have "torch/..." and "cuda/include/...".
   if (frame.kind == ir::Frame::Kind::python) return file.find("-packages/torch/") != std::string_view::npos || file.starts_with("torch/");
   const std::string_view name = file.substr(file.find_last_of('/') + 1);
+  // A runtime that is linked statically has its functions in the program's own module.
+  const std::string_view function = recording.text(frame.function);
+  if (function.starts_with("cuda") && function.size() > 4 && function[4] >= 'A' && function[4] <= 'Z') return true;
+  if (function.find("cudaLaunchKernel") != std::string_view::npos || function.starts_with("__cuda")) return true;
   if (name.starts_with("libcu") || name.starts_with("libtorch") || name.starts_with("libc10")) return true;
   return file.find("/include/crt/") != std::string_view::npos || name == "cuda_runtime.h" || name == "cuda_runtime_api.h" || name == "device_launch_parameters.h";
 }

@@ -147,6 +147,8 @@ class Check final : public engine::RecordingCheck {
       if (word.faults) faulting.insert({sites_[word.site].key.function, word.word});
     for (NullWord& word : nulls_) word.faults = faulting.contains({sites_[word.site].key.function, word.word});
 
+    for (const auto& [key, eager] : eager_) families_[{key.first, context.identities.of(key.second).normalised}].push_back(key.second);
+
     std::size_t open = 0;
     std::string example;
     // Without stacks every node is a place of its own: one cause is one finding all the same.
@@ -409,6 +411,21 @@ class Check final : public engine::RecordingCheck {
     return seen.null == 0 && seen.non_null() > 0 && (type == WordType::pointer || seen.other == 0);
   }
 
+  using EagerSites = std::map<std::pair<ir::ProcessId, ir::FunctionId>, std::vector<EagerSite>>;
+
+  // The kernel's launches outside capture; if there are none, those of another instance of its template: a capture may choose one
+  // with other tiles or without programmatic launch, whose arguments mean the same.
+  [[nodiscard]] EagerSites::const_iterator eager_of(const engine::RecordingContext& context, const Site& site) const {
+    if (const auto own = eager_.find({site.key.process, site.key.function}); own != eager_.end()) return own;
+    const auto family = families_.find({site.key.process, context.identities.of(site.key.function).normalised});
+    if (family == families_.end()) return eager_.end();
+    for (const ir::FunctionId function : family->second) {
+      const auto other = eager_.find({site.key.process, function});
+      if (other != eager_.end() && !other->second.empty() && other->second.front().words.size() == site.words.size()) return other;
+    }
+    return eager_.end();
+  }
+
   Verdict judge(const engine::RecordingContext& context, const NullWord& word, const Site& site) const {
     using Kind = Verdict::Kind;
     using engine::Confidence;
@@ -418,7 +435,7 @@ class Check final : public engine::RecordingCheck {
       return {Kind::finding, Confidence::certain, "an isolated run of the kernel reads or writes through it", Fact::measured_access, {}};
 
     // Launches of the kernel outside capture: those with most frames in common, and of them those of the same configuration.
-    if (const auto eager = eager_.find({site.key.process, site.key.function}); eager != eager_.end()) {
+    if (const auto eager = eager_of(context, site); eager != eager_.end()) {
       std::size_t best = 0;
       for (const EagerSite& other : eager->second) best = std::max(best, common_frames(context.recording, site.key.stack, other.stack));
       const bool same = same_place(context.recording, site.key.stack, best);
@@ -517,7 +534,8 @@ class Check final : public engine::RecordingCheck {
   bool eager_expected_ = false;
   std::vector<Site> sites_;
   std::unordered_map<SiteKey, std::size_t, SiteHash> site_index_;
-  std::map<std::pair<ir::ProcessId, ir::FunctionId>, std::vector<EagerSite>> eager_;
+  EagerSites eager_;
+  std::map<std::pair<ir::ProcessId, std::string>, std::vector<ir::FunctionId>> families_;  // of eager_, by normalised name
   std::vector<NullWord> nulls_;
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> null_index_;  // (site, word)
   std::map<std::pair<ir::FunctionId, std::size_t>, Seen> anywhere_;
