@@ -25,6 +25,7 @@ struct Failure {
   cudaError_t status;
   std::string what;
   int exit_code = kExitCuda;
+  bool says_all = false;  // `what` needs no status beside it
 };
 
 void need(cudaError_t status, const char* what, int exit_code = kExitCuda) {
@@ -153,11 +154,9 @@ class Loaded {
  public:
   Loaded(const ModelInfo& info, const StackOptions& options) : model_(info.make(options)) {
     if (model_ == nullptr)
-      throw Failure{cudaErrorInvalidValue, "these options do not fit the model", kExitUsage};
+      throw Failure{cudaErrorInvalidValue, "these options do not fit the model", kExitUsage, true};
     const Clock::time_point begin = Clock::now();
-    const cudaError_t status = model_->prepare(arena_);
-    if (status == cudaErrorMemoryAllocation) throw Failure{status, "preparing the model", kExitCannotRun};
-    need(status, "preparing the model");
+    need_step(model_->prepare(arena_), "preparing the model");
     need(cudaDeviceSynchronize(), "preparing the model");
     Event("prepared")
         .integer("batch", options.batch)
@@ -167,7 +166,7 @@ class Loaded {
 
   void eager_step(Lanes& lanes) {
     StepContext context = lanes.context(false);
-    need(model_->record(context), "the step outside capture");
+    need_step(model_->record(context), "the step outside capture");
     need(cudaDeviceSynchronize(), "the step outside capture");
   }
   void reset() {
@@ -196,6 +195,14 @@ class Loaded {
   [[nodiscard]] const Arena& arena() const { return arena_; }
 
  private:
+  // The model's own reason goes before the status.
+  void need_step(cudaError_t status, const char* what) const {
+    if (status == cudaSuccess) return;
+    const std::string reason = model_->failure();
+    throw Failure{status, reason.empty() ? what : reason,
+                  status == cudaErrorMemoryAllocation ? kExitCannotRun : kExitCuda, !reason.empty()};
+  }
+
   Arena arena_;  // outlives the model's tensors
   std::unique_ptr<Model> model_;
 };
@@ -360,7 +367,7 @@ void need_memory(const ModelInfo& info, const std::vector<StackOptions>& stacks,
                     "the model does not take these options (batch " + std::to_string(stack.batch) +
                         ", context " + std::to_string(stack.context) + ", layers " +
                         std::to_string(stack.layers) + ")",
-                    kExitUsage};
+                    kExitUsage, true};
     wanted += bytes;
   }
   const std::size_t free = free_bytes();
@@ -368,7 +375,7 @@ void need_memory(const ModelInfo& info, const std::vector<StackOptions>& stacks,
   std::array<char, 160> text;
   std::snprintf(text.data(), text.size(), "too little GPU memory: %.1f GB needed, %.1f GB free",
                 static_cast<double>(wanted) / 1e9, static_cast<double>(free) / 1e9);
-  throw Failure{cudaErrorMemoryAllocation, text.data(), kExitCannotRun};
+  throw Failure{cudaErrorMemoryAllocation, text.data(), kExitCannotRun, true};
 }
 
 // Captures; where that fails, proves that the streams still work. True: there is a graph.
@@ -501,8 +508,7 @@ int run_serving(const ModelInfo& info, const VariantInfo& variant, const Session
 
 int run_session(const ModelInfo& info, const VariantInfo& variant, const SessionOptions& options) {
   const auto tell = [](const Failure& failure, std::string_view kind) {
-    const bool names_status =
-        failure.status != cudaSuccess && kind != "usage" && !failure.what.starts_with("too little");
+    const bool names_status = failure.status != cudaSuccess && !failure.says_all;
     Event("error")
         .text("kind", kind)
         .text("message", names_status ? failure.what + ": " + message_of(failure.status) : failure.what);
