@@ -129,8 +129,24 @@ TEST(StreamModel, AgreementTableSaysWhatTheFilesHold) {
 struct Sample {
   std::vector<StreamNodeKind> kinds;
   std::vector<StreamEdge> edges;
-  [[nodiscard]] StreamGraph graph() const { return {kinds, edges}; }
+  std::vector<std::uint32_t> owner;
+  [[nodiscard]] StreamGraph graph() const { return {kinds, edges, owner}; }
 };
+
+// Puts the last nodes into bodies of child graphs, some of them inside others.
+void put_into_bodies(std::mt19937& random, Sample& sample) {
+  const auto n = static_cast<std::uint32_t>(sample.kinds.size());
+  sample.owner.assign(n, kNoNode);
+  std::vector<bool> owns(n, false);
+  for (std::uint32_t next = 1 + static_cast<std::uint32_t>(random() % n); next < n;) {
+    const auto owner = static_cast<std::uint32_t>(random() % next);
+    if (owns[owner]) continue;
+    owns[owner] = true;
+    sample.kinds[owner] = StreamNodeKind::child_graph;
+    for (auto count = 1 + random() % 5; count > 0 && next < n; --count) sample.owner[next++] = owner;
+  }
+  std::erase_if(sample.edges, [&](const StreamEdge& edge) { return sample.owner[edge.from] != sample.owner[edge.to]; });
+}
 
 Sample random_sample(std::mt19937& random, std::size_t n, double density, bool topological,
                      bool kernels_only) {
@@ -201,6 +217,10 @@ TEST(StreamModel, PredictionsAreConsistent) {
   for (int round = 0; round < 3000; ++round) {
     const std::size_t n = 1 + random() % 30;
     Sample sample = random_sample(random, n, 2.5 / static_cast<double>(n), round % 2 == 0, false);
+    if (round % 3 == 0) {
+      for (StreamEdge& edge : sample.edges) edge.type = static_cast<StreamEdgeType>(random() % 3);
+    }
+    if (round % 4 == 0) put_into_bodies(random, sample);
     const StreamPrediction prediction = predict_streams(sample.graph(), 580);
     ASSERT_TRUE(prediction.valid);
     EXPECT_EQ(prediction.count, predict_stream_count(sample.graph()));
