@@ -102,4 +102,5 @@ def main():
                       "equal": bool(torch.equal(out, eager)), "torch": torch.__version__}))
 
 
-main()
+if __name__ == "__main__":
+    main()

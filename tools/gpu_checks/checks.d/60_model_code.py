@@ -1,0 +1,87 @@
+# seconds: 120
+"""Public model code recorded and linted: transformers decoders, the dual-stream stack in eager mode and under torch.compile.
+
+The dual-stream stack has known answers; of the transformers models every finding is listed, to be judged by a reader.
+CGLINT_RECORD_KEEP=FOLDER keeps the recordings.
+"""
+import concurrent.futures
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import graph_lines as g
+
+BIN, OUT = os.environ["CGLINT_BIN"], os.environ["CGLINT_OUT"]
+PROGRAMS = os.path.join(os.environ["CGLINT_DATA"], "record_programs")
+PYTHON = shutil.which("python3") or sys.executable
+KEPT = os.environ.get("CGLINT_RECORD_KEEP")
+
+# name -> (program, arguments, codes that must be found, codes that must not)
+STREAM_CODES = {"CG101", "CG102"}
+CASES = {
+    "eager_side_first": ("torch_moe.py", ["side_first", "6"], {"CG102"}, set()),
+    "eager_main_first": ("torch_moe.py", ["main_first", "6"], set(), STREAM_CODES | {"CG301"}),
+    "compiled_side_first": ("compiled_moe.py", ["side_first", "6"], {"CG102"}, set()),
+    "compiled_main_first": ("compiled_moe.py", ["main_first", "6"], set(), STREAM_CODES | {"CG301"}),
+    **{f"transformers_{name}": ("hf_decode.py", [name], set(), STREAM_CODES | {"CG301"}) for name in ("deepseek_v3", "glm4_moe", "qwen3_moe", "kimi_linear")},
+}
+
+
+def run(command, timeout=100):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"ran past {timeout} s")
+
+
+def source_of(finding):
+    for source in finding.get("sources", []):
+        return f"{os.path.basename(source.get('file', '?'))}:{source.get('line', 0)} ({source.get('function', '')})"
+    return ""
+
+
+def case(name):
+    program, arguments, wanted, unwanted = CASES[name]
+    folder = os.path.join(OUT, "model_code", name)
+    os.makedirs(folder, exist_ok=True)
+    done = run([os.path.join(BIN, "cglint-record"), "-o", folder + "/", "--replays", "2", "--", PYTHON, os.path.join(PROGRAMS, program), *arguments])
+    if done.returncode == 5:
+        return {"skipped": done.stdout.strip()[-300:]}
+    files = sorted(glob.glob(folder + "/*.cgl.jsonl"))
+    if done.returncode != 0 or not files:
+        return {"good": False, "error": f"exit code {done.returncode}, {len(files)} files: {done.stderr.strip()[-600:]}"}
+    lint = run([os.path.join(BIN, "cglint"), "lint", "--format", "json", *files])
+    try:
+        report = json.loads(lint.stdout)
+    except ValueError:
+        return {"good": False, "error": f"lint: exit code {lint.returncode}: {lint.stderr.strip()[-300:]}"}
+    findings = [{"code": finding["code"], "message": finding["message"], "confidence": finding.get("confidence"), "source": source_of(finding)}
+                for finding in report["findings"]]
+    codes = {finding["code"] for finding in findings}
+    inspect = run([os.path.join(BIN, "cglint"), "inspect", *files])
+    if KEPT:
+        os.makedirs(os.path.join(KEPT, name), exist_ok=True)
+        for path in files:
+            shutil.copy(path, os.path.join(KEPT, name))
+    good = wanted <= codes and not unwanted & codes
+    return {"good": good, "codes": sorted(codes), "findings": findings, "not_checked": sorted({entry["code"] for entry in report.get("not_checked", [])}),
+            "lint_exit": lint.returncode, "inspect": [line.strip() for line in inspect.stdout.splitlines() if "streams" in line or "nodes" in line][:12]}
+
+
+def main():
+    if not os.path.exists(os.path.join(BIN, "libcglint_record.so")):
+        g.result("skipped", "the recorder was not built")
+        return
+    if run([PYTHON, "-c", "import torch"]).returncode != 0:
+        g.result("skipped", "no PyTorch here")
+        return
+    with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        rows = dict(zip(CASES, pool.map(case, CASES)))
+    failed = [name for name, row in rows.items() if not row.get("good", True)]
+    g.result("fail" if failed else "pass", "not as known: " + ", ".join(failed) if failed else "", cases=rows)
+
+
+main()
