@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,8 @@ def plain_jobs(models):
         yield "batches", "kimi_linear", "where overlap pays and where it does not", ["--batch", "8,64,1024,2048", "--no-trace", "--no-check", "--samples", "50"]
     if has("deepseek_moe"):
         yield "batches", "deepseek_moe", "what each order gives at batch 4 and 8", ["--variant", OVERLAP, "--batch", "4,8", "--no-trace", "--samples", "100"]
+    for name in listed:
+        yield "memcheck", name, "compute-sanitizer memcheck of every variant, 3 layers", ["--layers", "3", "--batch", "2", "--context", "130", "--check-only", "--no-check"]
     if has("fused_moe"):
         for preset in presets("fused_moe"):
             yield f"tokens_{preset}", "fused_moe", "default against tuned tiles over the tokens of a step", [
@@ -104,12 +107,22 @@ class Measurement:
                 return
 
     def run(self, job, model, arguments):
-        """One job; true if all its runs went through (even if a finding was not as expected)."""
+        """One job."""
         results = self.out / "jobs" / f"{model}.{job}.json"
         results.parent.mkdir(parents=True, exist_ok=True)
         keep = job == "trimmed" or job.startswith("variants")
         folder = self.folder(job, model) if keep else self.out / "scratch"
         command = [self.cglint, "capture", model, *arguments, "-o", str(folder), "--results", str(results), "--resume", "-q", "--timeout", "90"]
+        if job == "memcheck":
+            tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+            if not os.access(tool, os.X_OK):
+                print(f"== {model} {job}: no compute-sanitizer here", flush=True)
+                self.note(4)
+                return None
+            if results.exists() and "memcheck_errors" in json.loads(results.read_text()):
+                return None  # the runs that it has would be left out, and their errors with them
+            # Captures that must fail are API errors: what counts is memory.
+            command = [tool, "--tool", "memcheck", "--report-api-errors", "no", "--target-processes", "all", *command]
         start = time.monotonic()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=max(self.left(), 1))
@@ -118,12 +131,19 @@ class Measurement:
             # The runs until then are in the results; cglint capture's children die with it.
             code, output, errors = 4, "", (error.stderr or b"").decode(errors="replace") if isinstance(error.stderr, bytes) else (error.stderr or "")
         print(f"== {model} {job}: exit code {code}, {time.monotonic() - start:.1f} s", flush=True)
-        print(output if output else errors[-1500:], flush=True)
+        print(output[-12000:] if output else errors[-1500:], flush=True)
+        if job == "memcheck" and results.exists():
+            counts = [int(count) for count in re.findall(r"ERROR SUMMARY: (\d+) error", output + errors)]
+            document = json.loads(results.read_text())
+            document["memcheck_errors"] = sum(counts) if counts else None
+            results.write_text(json.dumps(document, indent=1) + "\n")
+            if sum(counts) != 0 or not counts:
+                self.note(1)
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
         self.note(code)
         self.combine(model)
-        return code in (0, 1)
+        return None
 
     def folder(self, job, model):
         return self.out / ("recordings" if job == "trimmed" else "full") / model
@@ -171,6 +191,8 @@ class Measurement:
             if name == model and job in found:
                 words = ["reference_models/fused_moe/configs" if word == str(MOE_CONFIGS) else word for word in arguments]
                 document["jobs"].append({"name": job, "question": question, "command": " ".join(["cglint", "capture", model, *words]), "runs": found[job]["runs"]})
+                if "memcheck_errors" in found[job]:
+                    document["jobs"][-1]["memcheck_errors"] = found[job]["memcheck_errors"]
         target.write_text(json.dumps(document, indent=1) + "\n")
 
 
