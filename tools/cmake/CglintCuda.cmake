@@ -2,7 +2,7 @@
 #   CGLINT_CUDA=AUTO  build them where the toolkit is found (default)
 #   CGLINT_CUDA=ON    fail to configure where it is not
 #   CGLINT_CUDA=OFF   skip
-#   CGLINT_CUDA_TARGETS=DEV      sm_90a only (default: quick, small; line tables for profilers)
+#   CGLINT_CUDA_TARGETS=DEV      sm_90a only (default: quick, small; line tables for profilers unless it is a release build)
 #   CGLINT_CUDA_TARGETS=RELEASE  sm_80, sm_90a, PTX for later chips, and from toolkit 12.8 sm_100 and sm_120
 #   CGLINT_CUDA_TARGETS=PTX      PTX of sm_80 only: runs the paths of older chips on whatever chip is there
 include_guard(GLOBAL)
@@ -59,7 +59,7 @@ macro(cglint_enable_cuda_language)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 endmacro()
 
-# cglint_cuda_kernel_flags(<result>): compile options for kernels, by CGLINT_CUDA_TARGETS. Code for several chips is
+# cglint_cuda_kernel_flags(<result>): compile options for kernels, by CGLINT_CUDA_TARGETS. Release builds and code for several chips are
 # compressed; line tables, a third of a binary, are for development.
 function(cglint_cuda_kernel_flags result)
   if(CGLINT_CUDA_TARGETS STREQUAL "RELEASE")
@@ -76,7 +76,7 @@ function(cglint_cuda_kernel_flags result)
     set(flags "SHELL:-gencode arch=compute_90a,code=sm_90a")
   endif()
   list(APPEND flags -Xcompiler=-Wall,-Wextra)
-  if(CGLINT_CUDA_TARGETS STREQUAL "DEV")
+  if(CGLINT_CUDA_TARGETS STREQUAL "DEV" AND NOT CMAKE_BUILD_TYPE MATCHES "^(Release|MinSizeRel)$")
     list(APPEND flags -lineinfo)
   else()
     list(APPEND flags -Xfatbin=-compress-all)
