@@ -25,3 +25,15 @@ echo "The same stack with the main branch recorded first:"
 run 0 lint "$data/kineto_main_first.json.gz" --max-streams 3
 run 0 lint "$data/torch_main_first.dot.gz" --max-streams 3
 run 0 inspect "$data/kineto_main_first.json.gz"
+echo
+echo "A decode step of Kimi K2's shape in the order that an engine recorded it, with arguments and times, and in a better one:"
+models=reference_models/deepseek_moe/recordings
+run 1 lint "$models/side_first.k2-tp8.b1.l8.cgl.jsonl.gz"
+run 0 lint "$models/main_first.k2-tp8.b1.l8.cgl.jsonl.gz"
+if [ -x "$(dirname "$cglint")/cglint-model-runner" ] && nvidia-smi -L >/dev/null 2>&1; then
+  echo
+  echo "The same on this GPU:"
+  live=$(mktemp -d)
+  trap 'rm -rf "$live"' EXIT
+  run 0 capture deepseek_moe --variant side_first,main_first --layers 8 -o "$live"
+fi
