@@ -40,18 +40,21 @@ constexpr engine::RuleInfo kInfo = {
     .options = kOptions,
 };
 
+constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 40, kHighestAddress = std::uint64_t{1} << 57;  // of what looks like one
 constexpr std::size_t kMaxSites = 2'000'000;  // about 400 MB; beyond, the rest is not checked
 
 // How often a word was seen as what.
 struct Seen {
   std::uint32_t null = 0;       // zero, or below near_null_bytes
   std::uint32_t address = 0;    // in memory that is known to the recording
-  std::uint32_t other = 0;
+  std::uint32_t other = 0;      // in none
+  std::uint32_t large = 0;      // of these, as large as an address
   [[nodiscard]] std::uint32_t non_null() const { return address + other; }
   void add(const Seen& more) {
     null += more.null;
     address += more.address;
     other += more.other;
+    large += more.large;
   }
 };
 
@@ -81,7 +84,9 @@ struct EagerSite {
   ir::StackId stack;
   bool allocations_known = false;
   Config config;
-  std::uint64_t rows = 0, launches = 0;  // recorders keep the arguments of the first launches at a place and count the rest
+  // Recorders keep the arguments of the first launches at a place and count the rest.
+  std::uint64_t rows = 0, launches = 0;
+  std::uint32_t period = 0, rows_of_period = 0, most_rows = 0;  // rows between two captures: layers that were kept
   std::vector<Seen> words;
 };
 
@@ -106,6 +111,7 @@ struct NullWord {
   std::size_t node_count = 0;
   Seen in_graph;                     // there, at this site; without stacks: of the kernel
   std::uint64_t value = 0;
+  std::size_t last_place = 0;        // of the null nodes, the last one's number among the launches of the site
   Peers peers = Peers::none;
   bool faults = false;               // an isolated run touched the null page
   std::vector<std::pair<std::uint16_t, std::uint16_t>> rivals;  // the null words of the node that may be addresses, this one included
@@ -199,11 +205,13 @@ class Check final : public engine::RecordingCheck {
     if (word.value < near_null_) seen.null = 1;
     else if (word.allocation.is_valid()) seen.address = 1;
     else seen.other = 1;
+    if (seen.other != 0 && word.value >= kLowestAddress && word.value < kHighestAddress) seen.large = 1;
     return seen;
   }
 
   void see_eager(const engine::GraphContext& context) {
     const ir::Graph& graph = context.graph;
+    ++period_;
     for (const NodeId node : graph.nodes()) {
       const ir::KernelNode* const kernel = graph.kernel(node);
       if (kernel == nullptr || !kernel->function.is_valid()) continue;
@@ -214,8 +222,10 @@ class Check final : public engine::RecordingCheck {
       const Config config{kernel->grid, kernel->block};
       const bool known = graph.facts.contains(Fact::allocations);
       auto site = std::find_if(sites.begin(), sites.end(), [&](const EagerSite& s) { return s.stack == stack && s.config == config && s.allocations_known == known; });
-      if (site == sites.end()) site = sites.insert(sites.end(), EagerSite{stack, known, config, 0, 0, {}});
+      if (site == sites.end()) site = sites.insert(sites.end(), EagerSite{stack, known, config, 0, 0, 0, 0, 0, {}});
       ++site->rows;
+      if (site->period != period_) site->period = period_, site->rows_of_period = 0;
+      site->most_rows = std::max(site->most_rows, ++site->rows_of_period);
       site->launches += graph.launches.empty() ? 1 : graph.launches[node];
       if (site->words.size() < words.size()) site->words.resize(words.size());
       for (std::size_t i = 0; i < words.size(); ++i)
@@ -354,9 +364,11 @@ class Check final : public engine::RecordingCheck {
       entry.in_graph = words[i];
       entry.graphs_null = 1;
       engine::name_graph(entry.finding, context);
-      for (const NodeId node : nodes) {
+      for (std::size_t place = 0; place < nodes.size(); ++place) {
+        const NodeId node = nodes[place];
         const auto params = graph.params_of(*graph.kernel(node));
         if (i >= params.size() || params[i].size_bytes != 8 || params[i].value >= near_null_) continue;
+        entry.last_place = place;
         if (node.index() < faults.size() && faults[node.index()]) entry.faults = true;
         if (entry.node_count++ < kMaxOccurrences)
           entry.nodes.push_back({node, graph.source_id.empty() ? node.index() : graph.source_id[node], layer_of(context, node)});
@@ -441,6 +453,7 @@ class Check final : public engine::RecordingCheck {
       const bool same = same_place(context.recording, site.key.stack, best);
       Seen all, same_config;
       bool all_kept = true;
+      std::uint32_t kept = 0;
       ir::StackId stack;
       for (const EagerSite& other : eager->second) {
         // Without the allocations an address cannot be told from a number.
@@ -448,12 +461,14 @@ class Check final : public engine::RecordingCheck {
         if (word.word >= other.words.size() || (same && common_frames(context.recording, site.key.stack, other.stack) != best)) continue;
         all.add(other.words[word.word]);
         all_kept = all_kept && other.launches <= other.rows;
+        kept = std::max(kept, other.most_rows);
         if (other.config == word.config) same_config.add(other.words[word.word]);
         if (!stack.is_valid()) stack = other.stack;
       }
       const Seen& outside = same_config.null + same_config.non_null() > 0 ? same_config : all;
       // Not all arguments were kept, and the graph passes an address in other layers: a layer may lack it outside capture too.
-      const bool may_be_mixed = !all_kept && word.in_graph.non_null() > 0;
+      // The kept ones are the first.
+      const bool may_be_mixed = !all_kept && word.in_graph.non_null() > 0 && (!same || word.last_place >= kept);
       if (always_address(outside, word.type) && !may_be_mixed) {
         // Stacks that are known and share no place: another caller.
         const bool other_caller = !same && best == 0 && site.key.stack.is_valid() && stack.is_valid();
@@ -461,7 +476,11 @@ class Check final : public engine::RecordingCheck {
                 same ? "launched outside capture at the same place it gets an address" : "launched outside capture the kernel always gets an address there",
                 Fact::eager_launches, stack};
       }
-      if (word.type != WordType::pointer && outside.address == 0 && outside.other > 0) return {};  // a number
+      if (word.type != WordType::pointer && outside.address == 0 && outside.other > 0) {
+        if (outside.large == 0) return {};  // a number
+        if (outside.null == 0)
+          return {Kind::finding, Confidence::possible, "launched outside capture it gets what looks like an address", Fact::eager_launches, stack};
+      }
       // Null outside capture too: optional. Where places are unknown some launches are of other callers, and prove it only if the
       // graph passes both as well.
       if (outside.null > 0 && (same || outside.non_null() == 0 || word.in_graph.non_null() > 0)) return {};
@@ -532,6 +551,7 @@ class Check final : public engine::RecordingCheck {
 
   std::uint64_t near_null_ = 65536;
   bool eager_expected_ = false;
+  std::uint32_t period_ = 0;
   std::vector<Site> sites_;
   std::unordered_map<SiteKey, std::size_t, SiteHash> site_index_;
   EagerSites eager_;
