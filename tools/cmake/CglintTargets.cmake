@@ -27,6 +27,7 @@ function(cglint_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_DEPS} cglint_flags)
+  target_link_options(${name} PRIVATE $<$<CONFIG:Release>:-s>)  # the folder is copied around
   cglint_make_self_contained(${name})
 endfunction()
 
