@@ -1,8 +1,13 @@
 #include "tests/fake_cuda.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <cxxabi.h>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace cglint::fake_cuda {
 namespace {
@@ -59,6 +64,27 @@ std::size_t unjoined(cudaStream_t stream) {
 using namespace cglint::fake_cuda;
 
 // The parts of the runtime that the models and kernels call, and those that code compiled by nvcc calls.
+// Which arguments of a function point to bf16 values, by its mangled name.
+const std::vector<std::size_t>& bf16_pointers(const std::string& function) {
+  static std::map<std::string, std::vector<std::size_t>> known;
+  const auto [entry, is_new] = known.try_emplace(function);
+  if (!is_new) return entry->second;
+  char* const demangled = abi::__cxa_demangle(function.c_str(), nullptr, nullptr, nullptr);
+  const std::string text = demangled != nullptr ? demangled : "";
+  std::free(demangled);
+  const std::size_t close = text.rfind(')');
+  const std::size_t open = text.rfind('(', close);
+  if (open == std::string::npos || close == std::string::npos) return entry->second;
+  std::size_t index = 0;
+  for (std::size_t begin = open + 1; begin < close; ++index) {
+    const std::size_t end = std::min(text.find(',', begin), close);
+    const std::string type = text.substr(begin, end - begin);
+    if (type.find("__nv_bfloat16") != std::string::npos && type.ends_with('*')) entry->second.push_back(index);
+    begin = end + 1;
+  }
+  return entry->second;
+}
+
 extern "C" {
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
@@ -157,6 +183,10 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
                 config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
   if (node.function.find("skinny_gemm_kernel") != std::string::npos)
     node.first = *static_cast<void**>(arguments[0]);
+  for (const std::size_t i : bf16_pointers(node.function)) {
+    ++node.rows;
+    node.misaligned += reinterpret_cast<std::uintptr_t>(*static_cast<void**>(arguments[i])) % 16 == 0 ? 0 : 1;
+  }
   enqueue(config->stream, std::move(node));
   return cudaSuccess;
 }

@@ -16,6 +16,8 @@ struct Node {
   cudaStream_t stream = nullptr;
   bool pdl = false;             // launched with programmatic stream serialization
   const void* first = nullptr;  // first argument, of functions whose first argument is a pointer
+  std::size_t rows = 0;         // arguments that point to bf16 values,
+  std::size_t misaligned = 0;   // and of those, not to a multiple of 16 bytes
 };
 struct Edge {
   std::uint32_t from = 0, to = 0;

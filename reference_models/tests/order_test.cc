@@ -215,6 +215,26 @@ TEST_P(Order, OptionsItDoesNotKnow) {
   EXPECT_EQ(GetParam()->memory_bytes(unknown), 0U);
 }
 
+// Kernels move eight values in one access.
+TEST_P(Stack, RowsAreAligned) {
+  for (const VariantInfo& variant : GetParam()->variants) {
+    for (const int batch : {1, 3}) {
+      StackOptions options;
+      options.variant = variant.name;
+      options.layers = 5;
+      options.batch = batch;
+      options.context = 100;
+      Loaded loaded(*GetParam(), options);
+      std::size_t rows = 0;
+      for (const fake_cuda::Node& node : step_of(*GetParam(), *loaded.model, true).nodes) {
+        rows += node.rows;
+        EXPECT_EQ(node.misaligned, 0U) << variant.name << " " << node.function;
+      }
+      EXPECT_GT(rows, 10U);
+    }
+  }
+}
+
 TEST_P(Stack, TakesNoMoreMemoryThanItSays) {
   for (const PresetInfo& preset : GetParam()->presets) {
     for (const int batch : {1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64}) {
