@@ -57,7 +57,7 @@ def plain_jobs(models):
     for name in listed:
         yield "variants", name, "streams, times, memory, outputs and findings of each variant at published depth", verify(name)
     for name in listed:
-        yield "trimmed", name, "small recordings for the repository", ["--layers", str(TRIMMED_LAYERS), "--samples", "50", "--no-check", *verify(name)]
+        yield "trimmed", name, f"each variant with {TRIMMED_LAYERS} layers, as recorded for the repository", ["--layers", str(TRIMMED_LAYERS), "--samples", "50", "--no-check", *verify(name)]
     if has("deepseek_moe"):
         yield "stream_cost", "deepseek_moe", "what a replay, instantiation and memory cost by number of streams and connections", [
             "--variant", "side_first,main_first", "--layers", "8,32,61,128", "--connections", "1,8,32", "--no-trace", "--no-check", "--samples", "100"]
