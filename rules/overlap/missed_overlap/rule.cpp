@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <map>
 #include <optional>
 #include <set>
@@ -42,6 +43,8 @@ constexpr engine::RuleInfo kInfo = {
 constexpr std::uint32_t kWindow = 256;
 constexpr std::size_t kMaxWriters = 8;
 constexpr std::size_t kMaxParents = 12;
+
+using Ancestors = std::bitset<kWindow>;  // itself included; bit i is the i-th node of the window
 
 struct Missed {
   NodeId join;
@@ -106,22 +109,33 @@ class MissedOverlap final : public engine::Rule {
     [[nodiscard]] bool has_opaque(std::uint32_t first, std::uint32_t last) const { return opaque_before_[last + 1] != opaque_before_[first]; }
 
    private:
-    void add_writers(std::uint32_t position, const Access& row, std::set<std::uint32_t>& parents) const {
-      const ByteRange range{row.begin, row.end};  // bounds count in full: a dependence too many only hides a gain
-      std::vector<std::pair<std::uint32_t, const Access*>> writers;
-      for (const Access* other : table_.touching(range.begin, range.end)) {
-        const std::uint32_t at = order_.position[other->node];
-        if (at < position && other->may_write()) writers.emplace_back(at, other);
+    // Writers of a range by position. Buffers come back in every layer: each range is looked up once.
+    using Writers = std::vector<std::pair<std::uint32_t, const Access*>>;
+    const Writers& writers_of(const ByteRange& range) {
+      const auto [it, inserted] = writers_.try_emplace({range.begin, range.end});
+      if (inserted) {
+        for (const Access* other : table_.touching(range.begin, range.end))
+          if (other->may_write()) it->second.emplace_back(order_.position[other->node], other);
+        std::stable_sort(it->second.begin(), it->second.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
       }
-      std::sort(writers.begin(), writers.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-      for (std::size_t i = 0; i < writers.size() && i < kMaxWriters; ++i) {
-        parents.insert(writers[i].first);
-        if (overwrites(*writers[i].second) && ByteRange{writers[i].second->begin, writers[i].second->end}.contains(range)) break;
+      return it->second;
+    }
+    void add_writers(std::uint32_t position, const Access& row, std::set<std::uint32_t>& parents) {
+      const ByteRange range{row.begin, row.end};  // bounds count in full: a dependence too many only hides a gain
+      const Writers& writers = writers_of(range);
+      auto it = std::lower_bound(writers.begin(), writers.end(), position, [](const auto& writer, std::uint32_t at) { return writer.first < at; });
+      for (std::size_t seen = 0; it != writers.begin() && seen < kMaxWriters; ++seen) {
+        --it;
+        parents.insert(it->first);
+        // Older ones wrote another tensor at the same place: whoever writes exactly this range has made it.
+        const Access& writer = *it->second;
+        if (writer.mode == analysis::AccessMode::write && writer.exact() && ByteRange{writer.begin, writer.end}.contains(range)) break;
       }
     }
 
     const analysis::TopologicalOrder& order_;
     const analysis::AccessTable& table_;
+    std::map<std::pair<std::uint64_t, std::uint64_t>, Writers> writers_;
     std::vector<std::vector<std::uint32_t>> parents_;
     std::vector<std::uint32_t> opaque_before_;
   };
@@ -132,28 +146,23 @@ class MissedOverlap final : public engine::Rule {
     if (parents.size() < 2) return std::nullopt;
     if (parents.size() > kMaxParents) parents.erase(parents.begin(), parents.end() - kMaxParents);  // the latest
     const std::uint32_t first = position > kWindow ? position - kWindow : 0;
-    std::vector<std::vector<bool>> ancestors;
-    for (const std::uint32_t parent : parents) ancestors.push_back(ancestors_of(dependences, parent, first, position));
+    std::vector<Ancestors> ancestors(position - first);
+    for (std::uint32_t at = first; at < position; ++at) {
+      Ancestors& own = ancestors[at - first];
+      own.set(at - first);
+      for (const std::uint32_t parent : dependences.parents(at))
+        if (parent >= first) own |= ancestors[parent - first];
+    }
     std::optional<Missed> best;
     for (std::size_t a = 0; a < parents.size(); ++a)
       for (std::size_t b = a + 1; b < parents.size(); ++b) {
-        std::optional<Missed> missed = examine(context, dependences, first, position, ancestors[a], ancestors[b]);
+        if (parents[a] < first || parents[b] < first) continue;
+        const Ancestors &of_a = ancestors[parents[a] - first], &of_b = ancestors[parents[b] - first];
+        if (of_b.test(parents[a] - first)) continue;  // b needs a; positions ascend
+        std::optional<Missed> missed = examine(context, dependences, first, position, of_a & ~of_b, of_b & ~of_a);
         if (missed && (!best || missed->gain_us > best->gain_us)) best = std::move(missed);
       }
     return best;
-  }
-
-  // Itself included; bit i is position first + i.
-  static std::vector<bool> ancestors_of(const Dependences& dependences, std::uint32_t node, std::uint32_t first, std::uint32_t end) {
-    std::vector<bool> marked(end - first, false);
-    if (node < first) return marked;
-    marked[node - first] = true;
-    for (std::uint32_t position = node + 1; position-- > first;) {
-      if (!marked[position - first]) continue;
-      for (const std::uint32_t parent : dependences.parents(position))
-        if (parent >= first) marked[parent - first] = true;
-    }
-    return marked;
   }
 
   static bool one_stream(const ir::Graph& graph, const std::vector<NodeId>& a, const std::vector<NodeId>& b) {
@@ -163,11 +172,11 @@ class MissedOverlap final : public engine::Rule {
   }
 
   static std::optional<Missed> examine(const engine::GraphContext& context, const Dependences& dependences, std::uint32_t first, std::uint32_t join,
-                                       const std::vector<bool>& a, const std::vector<bool>& b) {
+                                       const Ancestors& a, const Ancestors& b) {
     const ir::Graph& graph = context.graph;
     std::vector<NodeId> only_a, only_b;
     std::uint32_t begin = join;
-    for (std::uint32_t i = 0; i < a.size(); ++i) {
+    for (std::uint32_t i = 0; i < join - first; ++i) {
       if (a[i] == b[i] || !analysis::is_active_work(graph, dependences.node(first + i))) continue;
       (a[i] ? only_a : only_b).push_back(dependences.node(first + i));
       begin = std::min(begin, first + i);
