@@ -584,6 +584,9 @@ def escaped_work() -> None:
 
     both(lambda e: [step(e, caller=80) for _ in range(3)], step).write(place + "good/same_work")
     both(lambda e: [step(e, caller=80, tune=True), step(e, caller=80)], step).write(place + "good/tuned_once")
+    # Set-up in the function that captures, and one warm-up step.
+    both(lambda e: [step(e, skip=["rms_norm", "qkv_gemm", "attention_decode", "out_gemm"], extra=[("init_weights", 10, "layer")]), step(e, caller=80)], step).write(place + "good/set_up_and_one_step")
+    both(lambda e: [step(e, caller=80)], lambda g: step(g, skip=["attention_decode"])).write(place + "bad/one_step_before_the_capture")
     both(lambda e: [step(e, caller=80, extra=[("fill_lengths", 12, "prepare")]) for _ in range(2)], step).write(place + "good/prepared_elsewhere")
 
 

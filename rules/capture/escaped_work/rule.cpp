@@ -212,9 +212,15 @@ class Check final : public engine::RecordingCheck {
       functions.emplace(std::get<0>(place), std::get<1>(place));
     }
     std::map<Name, std::vector<const Launch*>> missing;
+    std::uint64_t step_first = ~std::uint64_t{0}, step_last = 0;  // first launches of the graph's kernels
     for (const Launch& launch : period->launches) {
       const Name& name = context.identities.of(launch.function).normalised;
-      if (!in_graph.contains(name)) missing[name].push_back(&launch);
+      if (!in_graph.contains(name)) {
+        missing[name].push_back(&launch);
+        continue;
+      }
+      step_first = std::min(step_first, launch.sequence);
+      step_last = std::max(step_last, launch.sequence);
     }
     for (const auto& [name, launches] : missing) {
       const std::uint64_t count = outside[name];
@@ -229,13 +235,15 @@ class Check final : public engine::RecordingCheck {
         const Place place = place_of(context.recording, (*placed)->stack);
         // The graph has another kernel from this line: chosen otherwise, not lost. Another function of the program: not part of the step.
         if (places.contains(place) || !functions.contains({std::get<0>(place), std::get<1>(place)})) continue;
-        confidence = engine::Confidence::likely;
+        // One step looks like set-up: its work must lie within.
+        const std::uint64_t at = launches.front()->sequence;
+        if (steps >= 2 || (at > step_first && at < step_last)) confidence = engine::Confidence::likely;
       } else if (steps >= 2 && match >= 0.95) {
         confidence = engine::Confidence::likely;
       }
       engine::Finding finding = start(graph, confidence);
-      finding.message = fmt::format("{} ran {} in each of the {} before the capture{} and is not in the graph: a replay leaves it out", identity.short_name,
-                                    base::count_of(count / passes, "time"), base::count_of(steps, "step"), passes > steps ? ", and during it," : "");
+      finding.message = fmt::format("{} ran {} in {} before the capture{} and is not in the graph: a replay leaves it out", identity.short_name,
+                                    base::count_of(count / passes, "time"), steps == 1 ? std::string("the step") : fmt::format("each of the {} steps", steps), passes > steps ? ", and during it," : "");
       finding.evidence = {{"launches_outside", static_cast<std::int64_t>(count)}, {"steps", static_cast<std::int64_t>(steps)}, {"match", match}};
       fill(context, finding, identity, launches);
       finding.fix.text =
