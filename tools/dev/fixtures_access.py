@@ -431,6 +431,17 @@ def missed_overlap() -> None:
     write(place + "good/both_fill_the_device", layers(grid=264))
     write(place + "good/too_short", layers(dur=1))
 
+    # A small kernel among large ones: what it leaves free is not worth a fork.
+    g = MemoryGraph()
+    x, a, b, c = (g.buffer(1 << 16) for _ in range(4))
+    ops, t = [], 0.0
+    for _ in range(4):
+        for inputs, out, grid, dur in (([x, x], a, 528, 400), ([x, x], b, 528, 500), ([b, b], c, 8, 20), ([a, c], x, 528, 10)):
+            ops.append((g.launch(ADD, [*inputs, out, ("long", 1024)], grid=grid), 7, t, dur))
+            t += dur + 0.5
+    g.launch(ADD, [x, x, a, ("long", 1024)])
+    write(place + "good/small_kernel_among_large_ones", g.lines([replay(shifted(ops, 8000 * i), 100 + i) for i in range(3)]))
+
 
 def overlap_does_not_pay() -> None:
     place = "overlap/overlap_does_not_pay/"

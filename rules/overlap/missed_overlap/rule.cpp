@@ -11,6 +11,7 @@
 #include "rules/common/describe.h"
 #include "rules/common/device_share.h"
 #include "rules/common/memory.h"
+#include "rules/common/timing.h"
 
 namespace cglint::rules {
 namespace {
@@ -22,9 +23,10 @@ using ir::Fact;
 using ir::NodeId;
 
 constexpr std::array<ir::FactSet, 1> kNeeds = {ir::FactSet{Fact::nodes, Fact::edges, Fact::kernel_params, Fact::copy_params, Fact::replay_times}};
-constexpr std::array<engine::RuleOption, 2> kOptions = {{
-    {engine::RuleOption::Type::number, "fork_join_us", "5", "what a fork and its join cost, in us; taken off the gain", 0, 1e6},
-    {engine::RuleOption::Type::number, "min_gain_us", "4", "gain at one place, in us, from which it is reported", 0, 1e6},
+constexpr std::array<engine::RuleOption, 3> kOptions = {{
+    {engine::RuleOption::Type::number, "fork_join_us", "2", "what a fork and its join cost, in us; taken off the gain", 0, 1e6},
+    {engine::RuleOption::Type::number, "min_gain_us", "3", "gain at one place, in us, from which it is reported", 0, 1e6},
+    {engine::RuleOption::Type::number, "min_gain_percent", "3", "the same, in percent of the two chains' time", 0, 100},
 }};
 constexpr engine::RuleInfo kInfo = {
     .code = "CG203",
@@ -92,7 +94,7 @@ class MissedOverlap final : public engine::Rule {
   class Dependences {
    public:
     explicit Dependences(const engine::GraphContext& context)
-        : order_(context.analyses.topology()), table_(context.analyses.access_table()), parents_(order_.order.size()), opaque_before_(order_.order.size() + 1, 0) {
+        : order_(context.analyses.topology()), table_(context.analyses.access_table()), parents_(order_.order.size()), opaque_before_(order_.order.size() + 1, 0), time_ns_(added_busy_ns(context.graph)) {
       for (std::uint32_t position = 0; position < parents_.size(); ++position) {
         const NodeId node = order_.order[position];
         const bool opaque = analysis::is_active_work(context.graph, node) && table_.coverage(node) == AccessCoverage::none;
@@ -106,6 +108,7 @@ class MissedOverlap final : public engine::Rule {
     [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(parents_.size()); }
     [[nodiscard]] const std::vector<std::uint32_t>& parents(std::uint32_t position) const { return parents_[position]; }
     [[nodiscard]] NodeId node(std::uint32_t position) const { return order_.order[position]; }
+    [[nodiscard]] std::int64_t time_ns(NodeId node) const { return time_ns_[node]; }
     [[nodiscard]] bool has_opaque(std::uint32_t first, std::uint32_t last) const { return opaque_before_[last + 1] != opaque_before_[first]; }
 
    private:
@@ -138,6 +141,7 @@ class MissedOverlap final : public engine::Rule {
     std::map<std::pair<std::uint64_t, std::uint64_t>, Writers> writers_;
     std::vector<std::vector<std::uint32_t>> parents_;
     std::vector<std::uint32_t> opaque_before_;
+    base::IdVector<NodeId, std::int64_t> time_ns_;
   };
 
   // The two chains that meet at `position` of which the overlap would gain most.
@@ -188,21 +192,22 @@ class MissedOverlap final : public engine::Rule {
     if (dependences.has_opaque(begin, join)) return std::nullopt;
     Missed missed;
     missed.join = dependences.node(join);
-    const analysis::NodeTimes& times = context.analyses.node_times();
     const std::uint32_t count = multiprocessors(context);
     double work_ns = 0;
     const auto sum = [&](const std::vector<NodeId>& nodes) {
       std::int64_t total = 0;
       for (const NodeId node : nodes) {
-        total += times.median_ns[node];
-        work_ns += static_cast<double>(times.median_ns[node]) * device_share(context, node, count);
+        total += dependences.time_ns(node);
+        work_ns += static_cast<double>(dependences.time_ns(node)) * device_share(context, node, count);
       }
       return total;
     };
     const std::int64_t a_ns = sum(only_a), b_ns = sum(only_b);
     const double best_ns = std::max({static_cast<double>(a_ns), static_cast<double>(b_ns), work_ns});
     missed.gain_us = (static_cast<double>(a_ns + b_ns) - best_ns) / 1000.0 - context.config.number(kInfo, "fork_join_us");
-    if (missed.gain_us < context.config.number(kInfo, "min_gain_us")) return std::nullopt;
+    if (missed.gain_us < context.config.number(kInfo, "min_gain_us") ||
+        missed.gain_us < to_us(a_ns + b_ns) * context.config.number(kInfo, "min_gain_percent") / 100)
+      return std::nullopt;
     const analysis::Reachability& ordered = context.analyses.starts_after();
     for (const NodeId x : only_a)
       for (const NodeId y : only_b)
@@ -253,7 +258,7 @@ class MissedOverlap final : public engine::Rule {
                         {"shorter_us", to_us(first.shorter_ns)},
                         {"longer_us", to_us(first.longer_ns)},
                         {"multiprocessors", static_cast<std::int64_t>(multiprocessors(context))},
-                        {"estimate", std::string("durations of the trace; a kernel with a block for each multiprocessor leaves no room for another; fork and join taken off")}};
+                        {"estimate", std::string("what each kernel adds to the busy time of the trace; a kernel with a block for each multiprocessor leaves no room for another; fork and join taken off")}};
     finding.primary = {entity_of(context, first.shorter.front(), "side head")};
     finding.related = {entity_of(context, first.longer.front(), "main head"), entity_of(context, first.join, "join")};
     finding.sources = sources_of(context, first.shorter.front(), "could run beside");

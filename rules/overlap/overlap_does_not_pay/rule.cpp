@@ -20,7 +20,7 @@ using ir::NodeId;
 constexpr std::array<ir::FactSet, 1> kNeeds = {
     ir::FactSet{Fact::nodes, Fact::edges, Fact::kernel_names, Fact::launch_config, Fact::replay_streams, Fact::replay_times}};
 constexpr std::array<engine::RuleOption, 4> kOptions = {{
-    {engine::RuleOption::Type::integer, "min_replays", "5", "replays with overlap below which a fork is not judged", 1, 1e9},
+    {engine::RuleOption::Type::integer, "min_replays", "2", "replays with overlap below which a fork is not judged", 1, 1e9},
     {engine::RuleOption::Type::number, "min_efficiency", "0.2", "share of the possible overlap from which a fork counts as overlapping", 0, 1},
     {engine::RuleOption::Type::number, "min_branch_us", "50", "branches shorter than this are not judged by how much of the device they fill: launch gaps and tails matter more", 0, 1e9},
     {engine::RuleOption::Type::number, "min_gain_percent", "2", "what overlap must save, in percent of the branches one after the other, to pay", 0, 100},

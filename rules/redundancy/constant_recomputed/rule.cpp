@@ -8,6 +8,7 @@
 
 #include "rules/common/describe.h"
 #include "rules/common/memory.h"
+#include "rules/common/timing.h"
 
 namespace cglint::rules {
 namespace {
@@ -160,8 +161,9 @@ class ConstantRecomputed final : public engine::Rule {
     finding.evidence.emplace_back("launches_outside_capture_recorded", graph.facts.contains(Fact::eager_launches));
     std::int64_t time_ns = 0;
     const analysis::NodeTimes& times = context.analyses.node_times();
+    const base::IdVector<NodeId, std::int64_t> added = added_busy_ns(context.graph);
     for (const NodeId node : members) {
-      if (times.available) time_ns += times.median_ns[node];
+      if (times.available) time_ns += added[node];
       if (finding.occurrences.size() < 256) finding.occurrences.push_back({layer_of(context, node), {entity_of(context, node, "recomputes")}});
     }
     finding.occurrence_count = static_cast<std::uint32_t>(members.size());

@@ -8,6 +8,7 @@
 
 #include "rules/common/describe.h"
 #include "rules/common/memory.h"
+#include "rules/common/timing.h"
 
 namespace cglint::rules {
 namespace {
@@ -151,9 +152,10 @@ class RedundantFill final : public engine::Rule {
                                   members.size() == 1 ? std::string() : fmt::format(": {} times", members.size()));
     std::int64_t bytes = 0, time_ns = 0;
     const analysis::NodeTimes& times = context.analyses.node_times();
+    const base::IdVector<NodeId, std::int64_t> added = added_busy_ns(context.graph);
     for (const Redundant& member : members) {
       bytes += static_cast<std::int64_t>(member.bytes);
-      if (times.available) time_ns += times.median_ns[member.fill];
+      if (times.available) time_ns += added[member.fill];
       if (finding.occurrences.size() < 256)
         finding.occurrences.push_back({layer_of(context, member.fill), {entity_of(context, member.fill, "fill"), entity_of(context, member.overwriter, "overwrites")}});
       engine::Edit edit;
@@ -167,7 +169,7 @@ class RedundantFill final : public engine::Rule {
     finding.related = {entity_of(context, first.overwriter, "overwrites")};
     if (time_ns > 0) {
       finding.cost = {engine::Cost::Basis::estimate, to_us(time_ns), to_us(times.median_span_ns), 0};
-      finding.evidence.emplace_back("estimate", std::string("the fills' own time; what stands between them and their neighbours comes on top"));
+      finding.evidence.emplace_back("estimate", std::string("what the fills add to the busy time of the trace"));
     }
     finding.sources = sources_of(context, first.fill, "fill");
     finding.fix.text = "allocate without a fill (empty instead of zeros): the next kernel writes all of it";
