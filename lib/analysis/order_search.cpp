@@ -443,15 +443,34 @@ class Search {
 
   // A branch head that had to open a stream, although streams had ended before it that were free by then.
   void find_fresh_heads(const Order& order, const StreamPrediction& prediction,
-                        OrderSearchResult& result) const {
+                        OrderSearchResult& result) {
+    if (!input_.capture_stream.empty()) {
+      std::set<std::int32_t> seen{-1};
+      for (std::uint32_t v = 0; v < n_; ++v)
+        is_first_on_stream_.push_back(seen.insert(input_.capture_stream[v]).second);
+    }
     bool ended_before = false;
     for (const std::uint32_t v : order) {
       const StreamNode& node = prediction.nodes[v];
       const bool opens =
           node.origin == StreamOrigin::opened_at_fork || node.origin == StreamOrigin::opened_late;
-      if (opens && ended_before && parents_[v].size() == 1) result.fresh_heads.push_back(v);
+      if (opens && ended_before && parents_[v].size() == 1) result.fresh_heads.push_back(branch_to_blame(v));
       ended_before = ended_before || node.fate == StreamFate::returns || node.fate == StreamFate::dies;
     }
+  }
+
+  // Of the branches of one fork, which one has to open a stream is a matter of order. To blame is one that starts on a
+  // capture stream of its own, where those are known.
+  [[nodiscard]] std::uint32_t branch_to_blame(std::uint32_t head) const {
+    if (is_first_on_stream_.empty()) return head;
+    const auto starts_a_stream = [&](std::uint32_t v) {
+      return is_first_on_stream_[v] && parents_[v].size() == 1;
+    };
+    if (starts_a_stream(head)) return head;
+    for (const std::uint32_t sibling : children_[parents_[head][0]]) {
+      if (starts_a_stream(sibling)) return sibling;
+    }
+    return head;
   }
 
   const OrderSearchInput& input_;
@@ -460,7 +479,8 @@ class Search {
   std::vector<StreamNodeKind> kinds_;
   std::vector<StreamEdge> edges_;
   std::vector<std::uint32_t> owner_;
-  std::vector<bool> body_sink_;  // no edge leaves the node within its graph
+  std::vector<bool> body_sink_;           // no edge leaves the node within its graph
+  std::vector<bool> is_first_on_stream_;  // capture stream; empty where those are unknown
   std::vector<bool> adjacent_before_;
   std::vector<Step> accepted_;
   std::uint32_t evaluations_ = 0;

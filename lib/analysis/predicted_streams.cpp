@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -45,7 +46,9 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
   const std::uint32_t driver = driver_major(recording, graph);
   const StreamPrediction prediction = predict_streams(columns.view(), driver);
   if (!prediction.valid) {
-    result.note = "the dependency edges form a cycle";
+    result.note = graph.child_graphs.empty()
+                      ? "the dependency edges form a cycle"
+                      : fmt::format("child graphs expand to more than {} dependencies", kMaxInlinedDependencies);
     return result;
   }
   for (const StreamNodeKind kind : prediction.weak_kinds) {
@@ -66,6 +69,8 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
   }
   if (!graph.facts.contains(ir::Fact::edge_data) && graph.edge_count() > 0)
     add_note(result.note, "edge types unknown, taken as full dependencies");
+  if (std::find(columns.kinds.begin(), columns.kinds.end(), StreamNodeKind::conditional) != columns.kinds.end())
+    add_note(result.note, "streams of the bodies of conditional nodes are not known and not counted");
   if (columns.assumed_copies > 0) {
     add_note(result.note,
              fmt::format("{} {} of unknown direction taken as copies on the device", columns.assumed_copies,

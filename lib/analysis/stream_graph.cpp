@@ -64,7 +64,6 @@ StreamGraphColumns stream_graph(const ir::Recording& recording, const ir::Graph&
   StreamGraphColumns columns;
   const auto append = [&](const ir::Graph& part) {
     const auto base = static_cast<std::uint32_t>(columns.kinds.size());
-    columns.kinds.reserve(base + part.node_count());
     for (const ir::NodeId node : part.nodes()) {
       columns.kinds.push_back(stream_node_kind(part, node));
       if (part.kind[node] == ir::NodeKind::memcpy) columns.assumed_copies += has_unknown_side(part, node);
@@ -72,7 +71,6 @@ StreamGraphColumns stream_graph(const ir::Recording& recording, const ir::Graph&
       columns.assumed_memsets +=
           part.kind[node] == ir::NodeKind::memset && (memset == nullptr || memset->bytes() == 0);
     }
-    columns.edges.reserve(columns.edges.size() + part.edge_count());
     for (const ir::EdgeId edge : part.edges()) {
       const ir::EdgeData data = part.data(edge);
       columns.edges.push_back({base + part.edge_from[edge].index(), base + part.edge_to[edge].index(),
@@ -81,6 +79,8 @@ StreamGraphColumns stream_graph(const ir::Recording& recording, const ir::Graph&
                                                         : StreamEdgeType::full});
     }
   };
+  columns.kinds.reserve(graph.node_count());
+  columns.edges.reserve(graph.edge_count());
   append(graph);
   if (graph.child_graphs.empty()) return columns;
   // Graphs whose child-graph nodes are still to look at, by their first node; bodies join at the end.

@@ -156,7 +156,7 @@ class Predictor {
       sole_close_.assign(n_, false);
     }
     removed_.assign(n_, false);
-    remove_nodes();
+    if (!remove_nodes()) return false;
     find_visit_order();
     if (order_.size() + removed_count_ != n_) return false;
     find_funnels();
@@ -210,8 +210,9 @@ class Predictor {
   // of the node's parents, the node's children those of its leaves.
   //
   // New children are appended, then the last entry takes the removed node's place: so the order of a list changes,
-  // and that order matters later.
-  void remove_nodes() {
+  // and that order matters later. False if bodies of many roots and leaves in a row ask for more new dependencies
+  // than kMaxInlinedDependencies.
+  bool remove_nodes() {
     removed_count_ = 0;
     scan_.clear();
     scan_.reserve(n_);
@@ -219,7 +220,7 @@ class Predictor {
         std::find(graph_.kinds.begin(), graph_.kinds.end(), StreamNodeKind::child_graph) == graph_.kinds.end()) {
       scan_.resize(n_);
       std::iota(scan_.begin(), scan_.end(), 0U);
-      return;
+      return true;
     }
     // (owner << 32 | entry) -> index of the entry in the owner's list, for the lists next to a node that may
     // go.
@@ -278,6 +279,7 @@ class Predictor {
       }
       remove(v);
     };
+    std::size_t dependencies = 0;
     const auto inline_body = [&](std::uint32_t v) {
       const Run body = body_[v];
       std::vector<std::uint32_t> roots, leaves;
@@ -287,6 +289,8 @@ class Predictor {
       }
       const std::vector<std::uint32_t> parents(parents_[v].begin(), parents_[v].end());
       const std::vector<std::uint32_t> children(children_[v].begin(), children_[v].end());
+      dependencies += parents.size() * roots.size() + children.size() * leaves.size();
+      if (dependencies > kMaxInlinedDependencies) return false;
       for (const std::uint32_t parent : parents) {
         for (const std::uint32_t root : roots) append(children_, child_at, parent, root);
         swap_remove(children_, child_at, parent, v);
@@ -302,6 +306,7 @@ class Predictor {
         for (const std::uint32_t child : children) append(children_, child_at, leaf, child);
       }
       remove(v);
+      return true;
     };
     // Runs of nodes still to look at, the innermost body last.
     std::vector<Run> open{{0, static_cast<std::uint32_t>(own_count_)}};
@@ -314,7 +319,7 @@ class Predictor {
       const std::uint32_t v = run.first++;
       --run.count;
       if (is_child_graph(v) && !body_.empty() && body_[v].count > 0) {
-        inline_body(v);
+        if (!inline_body(v)) return false;
         open.push_back(body_[v]);
       } else if (may_go(v)) {
         if (parents_[v].size() < 2 || children_[v].size() < 2) {
@@ -327,6 +332,7 @@ class Predictor {
         scan_.push_back(v);
       }
     }
+    return true;
   }
 
   void find_visit_order() {

@@ -51,9 +51,12 @@ struct StreamEdge {
   friend bool operator==(const StreamEdge&, const StreamEdge&) = default;
 };
 
+inline constexpr std::size_t kMaxInlinedDependencies = 10'000'000;
+
 // A graph as the model sees it. Node i is the i-th node that was created (the order of cudaGraphGetNodes,
 // which stream capture makes the order of enqueueing). Edges come in any order; duplicates count once. Must
-// be acyclic and in range: a graph that is not gives a prediction with `valid` false. The spans are only read
+// be acyclic and in range, with at most kMaxInlinedDependencies made by child graphs: a graph that is not gives a
+// prediction with `valid` false. The spans are only read
 // during the call.
 //
 // Bodies of child graphs: their nodes come behind the graph's own, and `owner` names the child-graph node (of the
@@ -126,7 +129,7 @@ struct StreamLife {
 };
 
 struct StreamPrediction {
-  bool valid = false;             // false: cyclic or out of range; all else is empty
+  bool valid = false;             // false: not as StreamGraph says; all else is empty
   std::uint32_t count = 0;        // streams that carry at least one node with an activity record
   std::vector<StreamNode> nodes;  // per node, creation order
   std::vector<StreamLife>

@@ -44,6 +44,15 @@ bool AllocationTimeline::remove(std::uint64_t base, std::uint64_t sequence) {
   return true;
 }
 
+void AllocationTimeline::restore(const AllocationRow& row) {
+  const auto is_same = [&](const AllocationRow& each) { return each.id == row.id; };
+  if (live_.contains(row.base)) return;  // somebody else's by now
+  std::erase_if(freed_, is_same);
+  std::erase_if(short_lived_, is_same);
+  live_.emplace(row.base, row);
+  changed_.insert(row.base);
+}
+
 void AllocationTimeline::remove_range(std::uint64_t base, std::uint64_t size_bytes, std::uint64_t sequence) {
   auto place = live_.lower_bound(base);
   while (place != live_.end() && place->first - base < size_bytes) {

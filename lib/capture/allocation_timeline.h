@@ -31,6 +31,8 @@ class AllocationTimeline {
            std::uint64_t sequence);
   // The allocation that starts at `base`; false if there is none.
   bool remove(std::uint64_t base, std::uint64_t sequence);
+  // A call that was to free it failed: it is live again, and not freed in the file. `row`: as find() gave it.
+  void restore(const AllocationRow& row);
   // Every allocation that starts inside the range (memory that was mapped in pieces and is unmapped at once).
   void remove_range(std::uint64_t base, std::uint64_t size_bytes, std::uint64_t sequence);
   // The live allocation that contains the address, or null. Valid until the next change.

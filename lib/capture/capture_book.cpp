@@ -111,6 +111,15 @@ void CaptureBook::capture_failed(Handle origin_stream, const Failure& failure) {
   if (entry != nullptr && !entry->failure) entry->failure = failure;
 }
 
+std::optional<GraphEntry> CaptureBook::copy_failed(Handle origin_stream) {
+  const auto place = active_.find(origin_stream);
+  GraphEntry* const entry = place == active_.end() ? nullptr : entry_of(place->second);
+  if (entry == nullptr || !entry->failure || entry->is_written) return std::nullopt;
+  GraphEntry copy = *entry;
+  entry->is_written = true;
+  return copy;
+}
+
 std::optional<GraphEntry> CaptureBook::take_failed(Handle origin_stream) {
   const auto place = active_.find(origin_stream);
   if (place == active_.end()) return std::nullopt;

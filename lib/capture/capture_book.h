@@ -73,6 +73,7 @@ struct GraphEntry {
   Handle origin_stream = 0;
   std::uint64_t begin_sequence = 0, end_sequence = 0;
   std::optional<Failure> failure;
+  bool is_written = false;  // as a failed capture
   std::unordered_map<Handle, NodeOrigin> nodes;
   std::vector<SyncCall> syncs;
   std::map<std::pair<Handle, Handle>, std::uint32_t> edge_sync;
@@ -99,6 +100,8 @@ class CaptureBook {
   [[nodiscard]] std::vector<ActiveCapture> active() const;
   // The first failure of a capture is its cause; those that follow are its consequences.
   void capture_failed(Handle origin_stream, const Failure& failure);
+  // What is known of a capture that has failed; from then on it counts as written.
+  std::optional<GraphEntry> copy_failed(Handle origin_stream);
   // Ends a failed capture: what was known of it, or nothing where no capture is known there.
   std::optional<GraphEntry> take_failed(Handle origin_stream);
 

@@ -41,11 +41,12 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   return _URC_NO_REASON;
 }
 
-std::string hexadecimal(std::uintptr_t value) {
-  std::string text(18, '\0');
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value, 16);
-  text.resize(static_cast<std::size_t>(end - text.data()));
-  return "0x" + text;
+// "0x1f", with `before` in front of it.
+std::string hexadecimal(std::uintptr_t value, std::string before = {}) {
+  std::array<char, 16> digits;
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  before.append("0x").append(digits.data(), end);
+  return before;
 }
 
 std::string program_path() {
@@ -91,7 +92,7 @@ Place name_frame(NativeFrame& frame) {
     name = module_at(place.module).find(place.address, offset);
   }
   if (name.empty()) {
-    frame.text.function = "+" + hexadecimal(place.address);
+    frame.text.function = hexadecimal(place.address, "+");
     return place;
   }
   frame.is_launch_stub = name.find("__device_stub__") != std::string::npos;
@@ -105,7 +106,7 @@ Place name_frame(NativeFrame& frame) {
   std::free(demangled);
   constexpr std::size_t kMaxBytes = 400;
   if (frame.text.function.size() > kMaxBytes) frame.text.function.resize(kMaxBytes);
-  frame.text.function += "+" + hexadecimal(offset);
+  frame.text.function = hexadecimal(offset, std::move(frame.text.function) + "+");
   return place;
 }
 

@@ -75,7 +75,7 @@ int pages_per_sequence(const StackOptions& options) { return options.context / k
 std::size_t transient_bytes(const StackOptions& options, std::size_t attention_workspace) {
   const int tokens = options.batch;
   const std::size_t attention =
-      elements(tokens, kFused + 2 * kChannels + 2 * kConvChannels + kHeads * (kQueryHead + kCacheRow + kLatent)) *
+      elements(tokens, kFused + kQueriesAndRow + 2 * kChannels + 2 * kConvChannels + kHeads * (kCacheRow + kLatent)) *
           sizeof(bf16) +
       attention_workspace;
   const std::size_t experts = routed_transient_bytes(routed_shape(), tuned_tiles(routed_shape(), tokens), tokens) +
@@ -143,7 +143,7 @@ class KimiLinear : public Model {
   Arena* arena_ = nullptr;
   Weights weights_;
   RoutedTiles tiles_;
-  Projection fused_, decay_gate_, q_, kv_a_, o_, dense_gate_up_, dense_down_, shared_gate_up_, shared_down_;
+  Projection fused_, decay_gate_, q_kv_, o_, dense_gate_up_, dense_down_, shared_gate_up_, shared_down_;
   std::vector<std::int32_t> pages_;
   std::array<Tensor, 2> workspaces_;
   Tensor final_norm_, embedding_, token_ids_, chosen_, block_table_, seq_lens_, slots_, states_, output_;
@@ -167,8 +167,7 @@ cudaError_t KimiLinear::plan_projections() {
   };
   CGLINT_RETURN_IF_ERROR(plan(fused_, kFused, kHidden));
   CGLINT_RETURN_IF_ERROR(plan(decay_gate_, kChannels, kHeadDim, kFused));
-  CGLINT_RETURN_IF_ERROR(plan(q_, kHeads * kQueryHead, kHidden));
-  CGLINT_RETURN_IF_ERROR(plan(kv_a_, kCacheRow, kHidden));
+  CGLINT_RETURN_IF_ERROR(plan(q_kv_, kQueriesAndRow, kHidden));
   CGLINT_RETURN_IF_ERROR(plan(o_, kHidden, kChannels));
   CGLINT_RETURN_IF_ERROR(plan(dense_gate_up_, 2 * kDenseIntermediate, kHidden));
   CGLINT_RETURN_IF_ERROR(plan(dense_down_, kHidden, kDenseIntermediate));
@@ -287,25 +286,25 @@ cudaError_t KimiLinear::kda(const LaunchContext& ctx, const Layer& w, const bf16
 cudaError_t KimiLinear::mla(const LaunchContext& ctx, const Layer& w, const bf16* x, bf16* out) {
   const Range range("mla");
   const int tokens = options_.batch;
-  Tensor q, kv, latent, query, decode_workspace, attention, values;
-  CGLINT_RETURN_IF_ERROR(take(q, elements(tokens, kHeads, kQueryHead)));
-  CGLINT_RETURN_IF_ERROR(q_.run(ctx, x, w.q, q.as<bf16>(), workspace(kMainPool)));
-  CGLINT_RETURN_IF_ERROR(take(kv, elements(tokens, kCacheRow)));
-  CGLINT_RETURN_IF_ERROR(kv_a_.run(ctx, x, w.kv_a, kv.as<bf16>(), workspace(kMainPool)));
+  Tensor both, latent, query, decode_workspace, attention, values;
+  CGLINT_RETURN_IF_ERROR(take(both, elements(tokens, kQueriesAndRow)));
+  CGLINT_RETURN_IF_ERROR(q_kv_.run(ctx, x, w.q_kv, both.as<bf16>(), workspace(kMainPool)));
+  const bf16* const q = both.as<bf16>();
+  const bf16* const kv = q + kQueries;
   CGLINT_RETURN_IF_ERROR(take(latent, elements(tokens, kLatent)));
-  CGLINT_RETURN_IF_ERROR(kernels::rms_norm(ctx, kv.as<bf16>(), kCacheRow, w.kv_norm, latent.as<bf16>(), kLatent, tokens,
+  CGLINT_RETURN_IF_ERROR(kernels::rms_norm(ctx, kv, kQueriesAndRow, w.kv_norm, latent.as<bf16>(), kLatent, tokens,
                                            kLatent, kEpsilon));
   CGLINT_RETURN_IF_ERROR(take(query, elements(tokens, kHeads, kCacheRow)));
-  constexpr std::int64_t kTokenStride = kHeads * kQueryHead;
+  constexpr std::int64_t kTokenStride = kQueriesAndRow;
   constexpr std::int64_t kLatentStride = kHeads * kCacheRow;
   for (int first = 0; first < tokens; first += kernels::kSkinnyMaxTokens) {
     CGLINT_RETURN_IF_ERROR(kernels::mla_absorb_query(
-        ctx, q.as<bf16>() + first * kTokenStride, kTokenStride, kQueryHead, w.w_uk_t,
+        ctx, q + first * kTokenStride, kTokenStride, kQueryHead, w.w_uk_t,
         query.as<bf16>() + first * kLatentStride, kLatentStride, kCacheRow,
         std::min(kernels::kSkinnyMaxTokens, tokens - first), kHeads));
   }
-  CGLINT_RETURN_IF_ERROR(concat_query(ctx, q.as<bf16>() + kHeadDim, kTokenStride, kQueryHead, query.as<bf16>(), tokens, kHeads));
-  CGLINT_RETURN_IF_ERROR(kernels::concat_and_cache_mla(ctx, latent.as<bf16>(), kLatent, kv.as<bf16>() + kLatent, kCacheRow,
+  CGLINT_RETURN_IF_ERROR(concat_query(ctx, q + kHeadDim, kTokenStride, kQueryHead, query.as<bf16>(), tokens, kHeads));
+  CGLINT_RETURN_IF_ERROR(kernels::concat_and_cache_mla(ctx, latent.as<bf16>(), kLatent, kv + kLatent, kQueriesAndRow,
                                                        slots_.as<std::int64_t>(), w.cache, tokens));
   CGLINT_RETURN_IF_ERROR(take(attention, elements(tokens, kHeads, kLatent)));
   kernels::MlaDecode decode = decode_call(options_, sm_count_);

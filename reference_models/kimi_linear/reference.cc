@@ -68,13 +68,14 @@ Rows kda(const Weights& weights, int index, const Rows& x, int batch) {
 
 Rows mla(const ReferenceStep& step, int index, const Rows& x) {
   const Layer& w = step.weights->layers()[static_cast<std::size_t>(index)];
-  const Rows q = reference_product(x, step.batch, w.q, kHeads * kQueryHead, kHidden);
-  const Rows kv = reference_product(x, step.batch, w.kv_a, kCacheRow, kHidden);
+  const Rows both = reference_product(x, step.batch, w.q_kv, kQueriesAndRow, kHidden);
   const Rows kv_norm = download_floats(w.kv_norm, kLatent);
   const std::size_t up_elements = static_cast<std::size_t>(kHeads) * kHeadDim * kLatent;
   const Rows uk = download_floats(w.w_uk_t, up_elements);
   const Rows uv = download_floats(w.w_uv, up_elements);
-  if (q.empty() || kv.empty() || kv_norm.empty() || uk.empty() || uv.empty()) return {};
+  if (both.empty() || kv_norm.empty() || uk.empty() || uv.empty()) return {};
+  const Rows q = columns(both, kQueriesAndRow, 0, kQueries);
+  const Rows kv = columns(both, kQueriesAndRow, kQueries, kCacheRow);
   const Rows latent = kernels::reference::rms_norm(columns(kv, kCacheRow, 0, kLatent), kv_norm, kLatent, kEpsilon);
   const float scale = 1.0F / std::sqrt(static_cast<float>(kQueryHead));
 

@@ -22,6 +22,9 @@ inline constexpr int kLatent = 512;
 inline constexpr int kPositional = 64;
 inline constexpr int kCacheRow = kLatent + kPositional;
 inline constexpr int kQueryHead = kHeadDim + kPositional;
+// One projection makes the queries and the cache row.
+inline constexpr int kQueries = kHeads * kQueryHead;
+inline constexpr int kQueriesAndRow = kQueries + kCacheRow;
 inline constexpr int kPageSize = 64;
 
 // Feed-forward: the first layer is dense, the others have 256 experts of 1024 and one shared one.

@@ -39,8 +39,7 @@ std::vector<Block> blocks_of(Layer& w, int index) {
   add(w.post_norm, kHidden, 0.1F, 1);
   add(w.o, elements(kHidden, kChannels), unit(kChannels));
   if (is_mla(index)) {
-    add(w.q, elements(kHeads * kQueryHead, kHidden), unit(kHidden));
-    add(w.kv_a, elements(kCacheRow, kHidden), unit(kHidden));
+    add(w.q_kv, elements(kQueriesAndRow, kHidden), unit(kHidden));
     add(w.kv_norm, kLatent, 0.1F, 1);
     add(w.w_uk_t, elements(kHeads, kHeadDim, kLatent), unit(kHeadDim));
     add(w.w_uv, elements(kHeads, kHeadDim, kLatent), 4 * unit(kLatent));

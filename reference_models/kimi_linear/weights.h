@@ -27,8 +27,7 @@ struct Layer {
   kernels::bf16* conv_state = nullptr;       // [batch, 3, conv channels]
   float* state = nullptr;                    // [batch, heads, 128, 128]
   // MLA
-  const kernels::bf16* q = nullptr;        // [heads * 192, hidden]
-  const kernels::bf16* kv_a = nullptr;     // [576, hidden]
+  const kernels::bf16* q_kv = nullptr;     // [heads * 192 + 576, hidden]
   const kernels::bf16* kv_norm = nullptr;  // [512]
   const kernels::bf16* w_uk_t = nullptr;   // [heads, 128, 512]
   const kernels::bf16* w_uv = nullptr;     // [heads, 128, 512]

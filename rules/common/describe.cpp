@@ -78,6 +78,13 @@ std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& conte
   return context.graph.stack.empty() ? std::vector<engine::SourceLocation>() : sources_of(context, context.graph.stack[node], role);
 }
 
+std::vector<engine::SourceLocation> capture_sources(const engine::GraphContext& context) {
+  for (const ir::SyncOp& op : context.graph.sync_ops)
+    if (op.kind == ir::SyncOp::Kind::begin_capture)
+      if (auto sources = sources_of(context, op.stack, "begin of the capture"); !sources.empty()) return sources;
+  return context.graph.node_count() > 0 ? sources_of(context, ir::NodeId(0), "first launch") : std::vector<engine::SourceLocation>();
+}
+
 std::string stable_name(const engine::GraphContext& context, ir::NodeId node) {
   if (const ir::KernelNode* kernel = context.graph.kernel(node); kernel != nullptr && kernel->function.is_valid())
     return context.analyses.identities().of(kernel->function).normalised;

@@ -16,6 +16,8 @@ engine::Entity entity_of(const engine::GraphContext& context, ir::NodeId node, s
 std::vector<engine::SourceLocation> sources_of(const ir::Recording& recording, ir::StackId stack, std::string_view role);
 std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::StackId stack, std::string_view role);
 std::vector<engine::SourceLocation> sources_of(const engine::GraphContext& context, ir::NodeId node, std::string_view role);
+// Where the capture began; where that is unknown, where its first node was made.
+std::vector<engine::SourceLocation> capture_sources(const engine::GraphContext& context);
 // Index of that frame in the stack; 0 for an unknown stack.
 std::size_t user_frame(const ir::Recording& recording, ir::StackId stack);
 // Normalised name of a kernel node, kind name of others: stable over runs, shapes and addresses.

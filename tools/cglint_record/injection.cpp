@@ -87,6 +87,7 @@ struct Call {
   Instantiation* pending = nullptr;     // walked, not yet written; owned
   CUgraphExec exec = nullptr;           // of an instantiation
   std::uint32_t eager_stack = kNone, eager_nvtx = kNone;
+  capture::AllocationRow freed;         // what the call is about to free; size 0: nothing known
   std::vector<std::pair<Handle, std::uint64_t>>* clones = nullptr;  // original node, id of its clone
   bool is_inside = false;  // we are in a callback: calls that it makes are ours
 };
@@ -233,6 +234,7 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   call.has_flags = false;
   call.origin = {};
   call.eager_stack = call.eager_nvtx = kNone;
+  call.freed = {};
   if (facts.kind == CallKind::instantiate) {
     drop_instantiation();
     if (recorder->records_replays() && !is_tracing.load(std::memory_order_relaxed)) start_tracing();
@@ -281,6 +283,8 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
     if (range.base != 0) {
       const std::uint64_t sequence = recorder->next_sequence();
       recorder->with_timeline([&](capture::AllocationTimeline& timeline) {
+        const capture::AllocationRow* const row = timeline.find(range.base);
+        if (row != nullptr && row->base == range.base) call.freed = *row;
         range.size_bytes > 1 ? timeline.remove_range(range.base, range.size_bytes, sequence)
                              : static_cast<void>(timeline.remove(range.base, sequence));
       });
@@ -362,13 +366,20 @@ void note_failure(CUpti_CallbackId id, const CUpti_CallbackData& data, CUresult 
   recorder->with_book([&](capture::CaptureBook& book) {
     for (const auto& active : broken) book.capture_failed(active.origin_stream, failure);
   });
+  // At once: a program may abort on the error, and never end its capture.
+  if (ends) return;
+  for (const auto& active : broken) {
+    const std::optional<capture::GraphEntry> entry =
+        recorder->with_book([&](capture::CaptureBook& book) { return book.copy_failed(active.origin_stream); });
+    if (entry) recorder->write_failed(*entry);
+  }
 }
 
 // A capture ended without a graph.
 void note_failed_end(const SyncCall& sync) {
   std::optional<capture::GraphEntry> entry = recorder->with_book(
       [&](capture::CaptureBook& book) { return book.take_failed(sync.stream); });
-  if (!entry) return;
+  if (!entry || entry->is_written) return;
   entry->end_sequence = sync.sequence;
   entry->syncs.push_back(sync);
   recorder->write_failed(std::move(*entry));
@@ -438,6 +449,8 @@ void on_exit(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   if (read_call(id, data.functionParams).kind == CallKind::none || --call.depth != 0) return;
   const CallKind kind = call.facts.kind;
   if (kind == CallKind::alloc && ok) note_allocation(id, data);
+  if (kind == CallKind::free && !ok && call.freed.size_bytes != 0)
+    recorder->with_timeline([&](capture::AllocationTimeline& timeline) { timeline.restore(call.freed); });
   if (kind == CallKind::add_node && ok) note_conditional(id, data);
   if (kind == CallKind::instantiate) note_instantiated(ok);
   if (kind == CallKind::exec_update) recorder->exec_updated(handle_of(call.facts.exec), ok);

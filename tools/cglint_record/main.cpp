@@ -50,7 +50,7 @@ Options:
 CUPTI allows one tool in a process: torch.profiler, nsys and others in the command do not work beside the recorder.
 CGLINT_CUPTI names the CUPTI library to use where none is found.
 
-Exit codes: the command's (128 + n if signal n ended it); with --lint that of cglint lint, unless the command failed;
+Exit codes: the command's (128 + n if signal n ended it); with --lint that of cglint lint, if the command did not fail;
 2 for wrong usage.
 )";
 
@@ -195,15 +195,14 @@ std::vector<std::string> read_lines(const std::string& path) {
   return lines;
 }
 
+// Runs cglint lint on the files; returns its exit code.
 int lint(const std::string& folder, Options& options, const std::vector<std::string>& files) {
-  const std::string program = folder + "/cglint";
-  std::string verb = "lint";
-  std::vector<char*> arguments{const_cast<char*>(program.c_str()), verb.data()};
+  std::string program = folder + "/cglint", verb = "lint";
+  std::vector<char*> arguments{program.data(), verb.data()};
   for (char* option : options.lint_options) arguments.push_back(option);
   for (const std::string& file : files) arguments.push_back(const_cast<char*>(file.c_str()));
   arguments.push_back(nullptr);
-  execv(program.c_str(), arguments.data());
-  return complain("cannot run " + program + ": " + std::strerror(errno));
+  return run(arguments);
 }
 
 }  // namespace
@@ -276,15 +275,13 @@ int main(int argc, char** argv) {
   const int code = run(options.command);
   const std::vector<std::string> files = read_lines(list);
   unlink(list.c_str());
-  if (code != 0) {
-    for (const std::string& file : files) complain("recorded " + file);
-    return code;
-  }
-  if (files.empty()) {
-    complain("no process instantiated a CUDA graph: nothing to lint");
-    return kExitUsage;
-  }
   unsetenv("CUDA_INJECTION64_PATH");
   unsetenv("NVTX_INJECTION64_PATH");
-  return lint(folder, options, files);
+  if (files.empty()) {
+    complain("no process captured a CUDA graph: nothing to lint");
+    return code != 0 ? code : kExitUsage;
+  }
+  // Also where the command failed: a capture that broke may be why.
+  const int found = lint(folder, options, files);
+  return code != 0 ? code : found;
 }

@@ -570,7 +570,7 @@ void Recorder::finish(const std::string& why) {
   for (const Handle stream : broken) {
     std::optional<capture::GraphEntry> entry =
         with_book([&](capture::CaptureBook& book) { return book.take_failed(stream); });
-    if (entry) write_failed(std::move(*entry));
+    if (entry && !entry->is_written) write_failed(std::move(*entry));
   }
   const std::lock_guard output_lock(output_);
   on_.store(false, std::memory_order_relaxed);

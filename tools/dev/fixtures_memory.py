@@ -66,7 +66,7 @@ class GraphLine:
         self.recording, self.role, self.with_stacks, self.extra = recording, role, stacks, list(facts)
         self.info = {"name": name, **({"role": role} if role != "captured" else {}), **info}
         self.functions, self.nodes, self.edges, self.stacks, self.frames, self.streams = [], [], [], [], [], []
-        self.syncs, self.tail, self.accesses, self.replays = [], {}, [], []
+        self.syncs, self.tail, self.accesses, self.replays, self.waits = [], {}, [], [], {}
         self.begin = recording.tick()
 
     def stack(self, places) -> int:
@@ -96,7 +96,9 @@ class GraphLine:
         index = len(self.nodes)
         self.nodes.append(record)
         if self.role != "eager":
-            self.edges += [[parent, index] for parent in sorted(self.tail.get(stream, ()))]
+            # An edge that a wait made names the wait.
+            waits = self.waits.pop(stream, {})
+            self.edges += [[parent, index, 0, 0, 0, waits[parent]] if parent in waits else [parent, index] for parent in sorted(self.tail.get(stream, ()))]
         self.tail[stream] = {index}
         return index
 
@@ -153,6 +155,7 @@ class GraphLine:
         """stream.wait_stream(other), with its sync operations. Returns the index of the wait."""
         record = self.sync("event_record", other, 0x100 + len(self.syncs), places=places)
         op = self.sync("event_wait", stream, 0x100 + len(self.syncs) - 1, record, places=places, **fields)
+        self.waits.setdefault(stream, {}).update({parent: op for parent in self.tail.get(other, ()) if parent not in self.tail.get(stream, ())})
         self.tail[stream] = set(self.tail.get(stream, ())) | set(self.tail.get(other, ()))
         return op
 
@@ -329,16 +332,18 @@ def capture_failed() -> None:
 def side_stream_per_layer() -> None:
     place = "streams/side_stream_per_layer/"
 
-    def layers(count, stream_of):
+    def layers(count, stream_of, compiled=False):
         r = Recording()
         g = r.graph()
         for layer in range(count):
             at = [(70, "forward"), (90, "capture")]
             g.kernel("rms_norm", places=[(20, "norm"), *at])
             side = stream_of(layer)
-            g.wait(side, 0, [(43, "shared_experts"), *at])
+            g.wait(side, 0, [] if compiled else [(43, "shared_experts"), *at])
             g.kernel("routed_gemm", places=[(50, "routed_experts"), *at])
-            g.kernel("shared_gemm", places=[(45, "shared_experts"), *at], stream=side)
+            # A compiled model launches from Inductor's output, which the model's line called.
+            shared = [("/tmp/torchinductor_user/ab/cabcdef.py", 120 + layer, "call"), ("/venv/lib/python3.12/site-packages/torch/_inductor/utils.py", 2962, "run")]
+            g.kernel("shared_gemm", places=[*(shared if compiled else [(45, "shared_experts")]), *at], stream=side)
             g.wait(0, side, [(55, "forward"), *at])
             g.kernel("combine", places=[(56, "forward"), *at])
         g.end(params=False)
@@ -346,6 +351,7 @@ def side_stream_per_layer() -> None:
 
     layers(12, lambda layer: 1 + layer).write(place + "bad/stream_per_layer")
     layers(61, lambda layer: 1 + layer % 32).write(place + "bad/pool_of_32_streams")
+    layers(5, lambda layer: 1 + layer, compiled=True).write(place + "bad/compiled_model")
     layers(12, lambda layer: 1).write(place + "good/one_side_stream")
     layers(12, lambda layer: 1 + layer % 2).write(place + "good/two_streams_in_turn")
     # A stream for each role, kept over the layers.

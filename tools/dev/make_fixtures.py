@@ -292,6 +292,19 @@ def join_follows_side_branch() -> None:
     write(place + "good/main_first", two_stream_layers(12, side_first=lambda layer: False).lines())
     write(place + "good/main_first_bare_dag", two_stream_layers(12, side_first=lambda layer: False, streams=False).lines())
 
+    # Two side streams, one of which is a new one in each layer: another order mends half of it.
+    g = Graph(True)
+    for layer in range(10):
+        fresh = 2 + layer
+        g.node("rms_norm")
+        g.wait(1, 0)
+        g.wait(fresh, 0)
+        g.node("shared_0", 1), g.node("shared_1", 1), g.node("gate", fresh), g.node("routed_0"), g.node("routed_1")
+        g.wait(0, 1)
+        g.wait(0, fresh)
+        g.node("combine")
+    g.node("head")
+    write(place + "bad/order_and_fresh_streams", g.lines())
     # Two side streams; the main branch last, or first.
     for name, main_first in (("bad/two_side_streams", False), ("good/two_side_streams_main_first", True)):
         g = Graph(True)

@@ -176,9 +176,10 @@ __global__ void __launch_bounds__(kColumns * 8)
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int row = row_group + i * kRowGroups;
     const float k_row = key[row] * k_scale;
-    *reinterpret_cast<float4*>(block_state + row * kKdaHeadDim) =
-        make_float4(s[i].x + k_row * change.x, s[i].y + k_row * change.y, s[i].z + k_row * change.z,
-                    s[i].w + k_row * change.w);
+    // Assigned, the four values would be compiled as four stores.
+    __stcg(reinterpret_cast<float4*>(block_state + row * kKdaHeadDim),
+           make_float4(s[i].x + k_row * change.x, s[i].y + k_row * change.y, s[i].z + k_row * change.z,
+                       s[i].w + k_row * change.w));
   }
 }
 

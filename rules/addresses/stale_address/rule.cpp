@@ -48,7 +48,7 @@ struct Node {
   NodeId id;
   std::uint64_t source_id = 0;
   std::int32_t layer = -1;
-  std::string label;
+  ir::NodeKind kind = ir::NodeKind::kernel;
 };
 
 struct SeenGraph {
@@ -56,7 +56,8 @@ struct SeenGraph {
   ir::ProcessId process;
   std::uint64_t end_sequence = 0;    // last moment of its capture
   std::uint32_t instances = 1;
-  std::set<AllocationId> memory;     // that it uses
+  std::vector<AllocationId> memory;  // that it uses, each once
+  ir::GraphId parent;                // of a body
 };
 
 // An address that graphs hold.
@@ -81,7 +82,6 @@ struct Use {
   WordType type = WordType::unknown;
   ir::StackId stack;
   std::uint64_t sequence = 0;        // of the node; 0: unknown
-  Node first;
   std::vector<std::uint32_t> graphs; // indices, ascending, at most kMaxGraphsPerUse
   std::vector<Node> nodes;           // of the first graph
   std::size_t node_count = 0;        // in the first graph
@@ -152,6 +152,7 @@ class Check final : public engine::RecordingCheck {
       engine::name_graph(seen.finding, context);
       seen.process = graph.info.process;
       seen.instances = graph.info.instances;
+      seen.parent = graph.info.parent;
       seen.end_sequence = graph.info.end_sequence;
       if (!graph.sequence.empty())
         for (const NodeId node : graph.nodes()) seen.end_sequence = std::max(seen.end_sequence, graph.sequence[node]);
@@ -162,6 +163,13 @@ class Check final : public engine::RecordingCheck {
     } else if (!graph.sequence.empty()) {
       for (const NodeId node : graph.nodes()) last_sequence_ = std::max(last_sequence_, graph.sequence[node]);
     }
+    std::vector<bool> used;
+    const auto uses_memory = [&](AllocationId id) {
+      if (eager || !id.is_valid()) return;
+      if (used.size() <= id.index()) used.resize(std::size_t{id.index()} + 1, false);
+      if (!used[id.index()]) graphs_[index].memory.push_back(id);
+      used[id.index()] = true;
+    };
     for (const NodeId node : graph.nodes()) {
       if (!graph.enabled.empty() && graph.enabled[node] == 0) continue;
       if (const ir::KernelNode* const kernel = graph.kernel(node); kernel != nullptr && graph.facts.contains(Fact::kernel_params)) {
@@ -169,16 +177,19 @@ class Check final : public engine::RecordingCheck {
         for (std::uint32_t i = 0; i < words.size(); ++i) {
           const ir::ParamWord& word = words[i];
           if (word.size_bytes != 8 || (!word.allocation.is_valid() && (word.value < kLowestAddress || word.value >= kHighestAddress))) continue;
-          auto& [inside, outside] = anywhere_[{kernel->function, i}];
-          ++(word.allocation.is_valid() ? inside : outside);
+          if (kernel->function.is_valid()) count(kernel->function, i, word.allocation.is_valid());
+          uses_memory(word.allocation);
           if (!eager) note(context, index, node, {graph.info.process, word.allocation, word.value, kernel->function, i}, word.slot, word.offset_bytes, &word);
         }
       } else if (const ir::MemcpyNode* const copy = graph.memcpy(node); copy != nullptr && !eager && graph.facts.contains(Fact::copy_params)) {
+        uses_memory(copy->src_allocation);
+        uses_memory(copy->dst_allocation);
         if (copy->src >= kLowestAddress && copy->src_kind != ir::MemoryKind::array)
           note(context, index, node, {graph.info.process, copy->src_allocation, copy->src, {}, kCopySource}, kCopySource, 0, nullptr);
         if (copy->dst >= kLowestAddress && copy->dst_kind != ir::MemoryKind::array)
           note(context, index, node, {graph.info.process, copy->dst_allocation, copy->dst, {}, kCopyTarget}, kCopyTarget, 0, nullptr);
       } else if (const ir::MemsetNode* const fill = graph.memset(node); fill != nullptr && !eager && graph.facts.contains(Fact::copy_params)) {
+        uses_memory(fill->dst_allocation);
         if (fill->dst >= kLowestAddress) note(context, index, node, {graph.info.process, fill->dst_allocation, fill->dst, {}, kCopyTarget}, kCopyTarget, 0, nullptr);
       }
     }
@@ -209,6 +220,13 @@ class Check final : public engine::RecordingCheck {
   }
 
  private:
+  void count(ir::FunctionId function, std::uint32_t word, bool inside) {
+    if (anywhere_.size() <= function.index()) anywhere_.resize(std::size_t{function.index()} + 1);
+    auto& words = anywhere_[function.index()];
+    if (words.size() <= word) words.resize(std::size_t{word} + 1);
+    ++(inside ? words[word].first : words[word].second);
+  }
+
   void note(const engine::GraphContext& context, std::uint32_t index, NodeId node, const UseKey& key, std::uint16_t slot, std::uint16_t offset_bytes,
             const ir::ParamWord* word) {
     const ir::Graph& graph = context.graph;
@@ -229,11 +247,10 @@ class Check final : public engine::RecordingCheck {
       uses_.push_back(std::move(use));
     }
     Use& use = uses_[it->second];
-    if (key.allocation.is_valid()) graphs_[index].memory.insert(key.allocation);
     if (use.graphs.empty() || (use.graphs.back() != index && use.graphs.size() < kMaxGraphsPerUse)) use.graphs.push_back(index);
     if (use.graphs.front() != index) return;
     if (use.node_count++ < 16)
-      use.nodes.push_back({node, graph.source_id.empty() ? node.index() : graph.source_id[node], layer_of(context, node), context.analyses.identities().label(graph, node)});
+      use.nodes.push_back({node, graph.source_id.empty() ? node.index() : graph.source_id[node], layer_of(context, node), graph.kind[node]});
   }
 
   void prepare(const ir::Recording& recording) {
@@ -265,13 +282,23 @@ class Check final : public engine::RecordingCheck {
   };
   // The moment from which the graph cannot be launched any more; the end of time if it can.
   [[nodiscard]] std::uint64_t end_of_life(std::uint32_t graph) const {
+    graph = holder(graph);
     const auto life = lives_.find(graph);
     const bool gone = life != lives_.end() && life->second.destroyed_count >= graphs_[graph].instances;
     return gone ? life->second.destroyed : std::numeric_limits<std::uint64_t>::max();
   }
   [[nodiscard]] std::uint64_t last_launch(std::uint32_t graph) const {
-    const auto life = lives_.find(graph);
+    const auto life = lives_.find(holder(graph));
     return life == lives_.end() ? 0 : life->second.last_launch;
+  }
+  // The graph that is instantiated: of a body, the one that holds it.
+  [[nodiscard]] std::uint32_t holder(std::uint32_t graph) const {
+    for (int depth = 0; depth < 8 && graphs_[graph].parent.is_valid(); ++depth) {
+      const auto parent = index_of_graph_.find(graphs_[graph].parent);
+      if (parent == index_of_graph_.end() || parent->second == graph) break;
+      graph = parent->second;
+    }
+    return graph;
   }
 
   [[nodiscard]] std::optional<Stale> judge(const engine::RecordingContext& context, const Use& use) const {
@@ -296,7 +323,7 @@ class Check final : public engine::RecordingCheck {
       // Freed during its capture, after the node: as stale as later.
       if (stale.graphs++ == 0) stale.graph = graph;
       launched = launched || last_launch(graph) > freed;
-      watched = watched || lives_.contains(graph);
+      watched = watched || lives_.contains(holder(graph));
       // A program that ends frees all that a graph uses, or leaves it all to the driver.
       std::size_t gone = 0;
       for (const AllocationId id : graphs_[graph].memory)
@@ -367,8 +394,9 @@ class Check final : public engine::RecordingCheck {
         later = later || (end != 0 && row.alloc_sequence > end);
         return true;
       });
-    const auto known = anywhere_.find({use.key.function, use.key.word});
-    const std::uint64_t inside = known == anywhere_.end() ? 0 : known->second.first, outside = known == anywhere_.end() ? 0 : known->second.second;
+    std::uint64_t inside = 0, outside = 0;
+    if (use.key.function.is_valid() && use.key.function.index() < anywhere_.size() && use.key.word < anywhere_[use.key.function.index()].size())
+      std::tie(inside, outside) = anywhere_[use.key.function.index()][use.key.word];
     if (freed != nullptr) {
       // A number that happens to lie where memory once was: only if the word is no address elsewhere either.
       if (use.type != WordType::pointer && inside == 0) return std::nullopt;
@@ -422,7 +450,7 @@ class Check final : public engine::RecordingCheck {
       const analysis::KernelIdentity& identity = context.identities.of(use.key.function);
       return fmt::format("{} of {}", argument_name(identity, use.slot, use.offset_bytes), identity.short_name);
     }
-    return fmt::format("the {} of a {}", use.slot == kCopySource ? "source" : "target", use.nodes.empty() ? "copy" : use.nodes.front().label);
+    return fmt::format("the {} of a {}", use.slot == kCopySource ? "source" : "target", use.nodes.empty() ? "copy" : ir::node_kind_name(use.nodes.front().kind));
   }
 
   void report(const engine::RecordingContext& context, engine::FindingSink& sink, const std::vector<const Use*>& uses, const Stale& stale) const {
@@ -446,17 +474,17 @@ class Check final : public engine::RecordingCheck {
     finding.evidence = {{"addresses", static_cast<std::int64_t>(uses.size())}, {"nodes", static_cast<std::int64_t>(places.size())}, {"handed_out_again", stale.reused}};
     if (context.recording.allocations.contains(first.key.allocation))
       finding.evidence.emplace_back("allocation_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(context.recording.allocations[first.key.allocation].size_bytes, std::numeric_limits<std::int64_t>::max())));
-    const auto entity = [](const Node& node) {
+    const auto entity = [&](const Use& use, const Node& node) {
       engine::Entity result;
       result.id = node.id.index();
       result.source_id = node.source_id;
-      result.label = node.label;
+      result.label = use.key.function.is_valid() ? context.identities.of(use.key.function).short_name : std::string(ir::node_kind_name(node.kind));
       result.role = "holds the address";
       result.layer = node.layer;
       return result;
     };
-    set_occurrences(finding, places, [&](const auto& place) { return engine::Occurrence{place.second->layer, {entity(*place.second)}}; });
-    if (!first.nodes.empty()) finding.primary = {entity(first.nodes.front())};
+    set_occurrences(finding, places, [&](const auto& place) { return engine::Occurrence{place.second->layer, {entity(*place.first, *place.second)}}; });
+    if (!first.nodes.empty()) finding.primary = {entity(first, first.nodes.front())};
     finding.sources = sources_of(context.recording, first.stack, "launch");
     for (engine::SourceLocation& place : sources_of(context.recording, stale.freed_at, "freed here")) finding.sources.push_back(std::move(place));
     if (context.recording.allocations.contains(first.key.allocation))
@@ -474,7 +502,7 @@ class Check final : public engine::RecordingCheck {
   std::unordered_map<ir::GraphId, std::uint32_t> index_of_graph_;
   std::vector<Use> uses_;
   std::unordered_map<UseKey, std::size_t, UseHash> use_index_;
-  std::map<std::pair<ir::FunctionId, std::uint32_t>, std::pair<std::uint64_t, std::uint64_t>> anywhere_;  // inside, outside known memory
+  std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> anywhere_;  // by function and word: inside, outside known memory
   bool state_expected_ = false, from_python_ = false;
   std::uint64_t last_sequence_ = 0;  // something happened in the process as late as this
 

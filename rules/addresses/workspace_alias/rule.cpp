@@ -49,6 +49,7 @@ struct Row {
   std::uint32_t place = 0;           // topological position
   NodeId node;
   ir::FunctionId function;
+  ir::NodeKind kind = ir::NodeKind::kernel;
   std::uint16_t slot = analysis::Access::kNoSlot, offset_bytes = 0;
   AccessMode mode = AccessMode::unknown;
   bool exact = false;
@@ -69,8 +70,7 @@ struct SeenGraph {
   std::uint64_t end_sequence = 0;
   std::vector<Row> rows;             // by begin
   std::vector<Span> launches;
-  std::map<std::uint32_t, ir::StackId> stacks;  // by node, of the nodes in rows
-  std::map<std::uint32_t, std::string> labels;
+  base::IdVector<NodeId, ir::StackId> stacks;  // of the graph
   ir::StringId home;                 // the private pool that most of its addresses lie in; empty: none
 };
 
@@ -97,14 +97,14 @@ class Check final : public engine::RecordingCheck {
       row.node = access.node;
       row.place = ordered ? context.analyses.topology().position[access.node] : access.node.index();
       if (const ir::KernelNode* const kernel = graph.kernel(access.node)) row.function = kernel->function;
+      row.kind = graph.kind[access.node];
       row.slot = access.slot;
       row.offset_bytes = access.offset_bytes;
       row.mode = access.mode;
       row.exact = access.exact();
       seen.rows.push_back(row);
-      if (!graph.stack.empty()) seen.stacks.emplace(row.node.index(), graph.stack[row.node]);
-      seen.labels.emplace(row.node.index(), context.analyses.identities().label(graph, row.node));
     }
+    seen.stacks = graph.stack;
     std::sort(seen.rows.begin(), seen.rows.end(), [](const Row& a, const Row& b) { return std::tuple(a.begin, a.end, a.place, a.slot) < std::tuple(b.begin, b.end, b.place, b.slot); });
     if (graph.facts.contains(Fact::replay_times))
       for (const ir::Replay& replay : graph.replays) {
@@ -165,8 +165,8 @@ class Check final : public engine::RecordingCheck {
       finding.rests_on.insert(Fact::replay_times);
       finding.also_in = {b.finding.graph_name};
       finding.message = fmt::format("runs at the same time as graph {} ({} overlapped), and {} {} memory that {} of the other graph {}", b.finding.graph_name,
-                                    base::count_of(launches, "launch", "launches"), label(a, *x), x->may_write() ? (x->writes() ? "writes" : "may write") : "reads",
-                                    label(b, *y), y->may_write() ? (y->writes() ? "writes" : "may write") : "reads");
+                                    base::count_of(launches, "launch", "launches"), label(context, *x), x->may_write() ? (x->writes() ? "writes" : "may write") : "reads",
+                                    label(context, *y), y->may_write() ? (y->writes() ? "writes" : "may write") : "reads");
       describe(context, finding, a, *x, "in this graph");
       describe(context, finding, b, *y, "in the other graph");
       finding.fix.text =
@@ -265,7 +265,7 @@ class Check final : public engine::RecordingCheck {
       finding.also_in = {b.finding.graph_name};
       finding.message = fmt::format("{} of {} is a workspace in the private pool of graph {}, while this graph has a pool of its own: it is gone when that graph is, and "
                                     "shared when both run",
-                                    argument_name(context.identities.of(std::get<2>(key)), std::get<3>(key), std::get<4>(key)), label(a, *guest->second), b.finding.graph_name);
+                                    argument_name(context.identities.of(std::get<2>(key)), std::get<3>(key), std::get<4>(key)), label(context, *guest->second), b.finding.graph_name);
       describe(context, finding, a, *guest->second, "uses it");
       describe(context, finding, b, *owner->second, "owner's use");
       finding.fix.text =
@@ -298,7 +298,7 @@ class Check final : public engine::RecordingCheck {
             finding.rests_on.insert(Fact::allocator_state);
             finding.also_in = {b.finding.graph_name};
             finding.message = fmt::format("{} reads what another launch left in the shared pool, but nobody holds that memory any more and {} of graph {} writes there",
-                                          label(a, row), label(b, *write), b.finding.graph_name);
+                                          label(context, row), label(context, *write), b.finding.graph_name);
             describe(context, finding, a, row, "reads");
             describe(context, finding, b, *write, "writes");
             finding.fix.text = "keep a strong reference to every tensor that one graph hands to another, as long as both are launched; or copy it into a buffer outside the pool";
@@ -332,7 +332,9 @@ class Check final : public engine::RecordingCheck {
     finding.threads = {"pytorch/pytorch#193402", "pytorch/pytorch#166975", "ROCm/aiter#5393"};
     return finding;
   }
-  static std::string label(const SeenGraph& graph, const Row& row) { return graph.labels.at(row.node.index()); }
+  static std::string label(const engine::RecordingContext& context, const Row& row) {
+    return row.function.is_valid() ? context.identities.of(row.function).short_name : std::string(ir::node_kind_name(row.kind));
+  }
   static std::string basis(const engine::RecordingContext& context, const Row& row) {
     return fmt::format("{}:{}+{}", row.function.is_valid() ? context.identities.of(row.function).normalised : "copy", row.slot, row.offset_bytes);
   }
@@ -340,11 +342,11 @@ class Check final : public engine::RecordingCheck {
     engine::Entity entity;
     entity.id = row.node.index();
     entity.source_id = row.node.index();
-    entity.label = label(graph, row);
+    entity.label = label(context, row);
     entity.role = role;
     (finding.primary.empty() ? finding.primary : finding.related).push_back(entity);
-    if (const auto stack = graph.stacks.find(row.node.index()); stack != graph.stacks.end())
-      for (engine::SourceLocation& place : sources_of(context.recording, stack->second, role)) finding.sources.push_back(std::move(place));
+    if (graph.stacks.contains(row.node))
+      for (engine::SourceLocation& place : sources_of(context.recording, graph.stacks[row.node], role)) finding.sources.push_back(std::move(place));
   }
 
   std::vector<SeenGraph> graphs_;

@@ -24,9 +24,9 @@ using ir::NodeId;
 constexpr std::array<ir::FactSet, 1> kNeeds = {ir::FactSet{Fact::nodes, Fact::edges, Fact::creation_order}};
 constexpr std::array<engine::RuleOption, 2> kOptions = {{
     {engine::RuleOption::Type::integer, "min_gain", "2",
-     "streams that another order must save to be worth a finding"},
+     "streams that another order must save to be worth a finding", 1},
     {engine::RuleOption::Type::integer, "slack", "2",
-     "where no order helps: streams above the graph's width that are not reported"},
+     "where no order helps: streams above the graph's width that are not reported", 0},
 }};
 constexpr std::array<std::string_view, 1> kExplains = {"CG101"};
 constexpr engine::RuleInfo kInfo = {
@@ -218,7 +218,7 @@ class JoinFollowsSideBranch final : public engine::Rule {
     // About a second at most: a prediction takes a second for some two million nodes.
     constexpr std::size_t kNodeBudget = 2'000'000;
     input.max_evaluations = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(kNodeBudget / (context.graph.node_count() + 1), 16, 400));
+        std::clamp<std::size_t>(kNodeBudget / (columns.kinds.size() + 1), 16, 400));
     const OrderSearchResult result = analysis::search_order(input);
     const auto min_gain = context.config.integer(kInfo, "min_gain"),
                slack = context.config.integer(kInfo, "slack");
@@ -235,17 +235,22 @@ class JoinFollowsSideBranch final : public engine::Rule {
     if (!predicted.note.empty()) finding.evidence.emplace_back("note", predicted.note);
     if (result.verdict == OrderSearchResult::Verdict::improved &&
         std::int64_t{result.streams_before} - result.streams_after >= min_gain) {
-      report_order(std::move(finding), context, result, width.count, sink);
-    } else if (result.fresh_heads.size() >= 3 &&
-               std::int64_t{result.streams_before} >
-                   std::int64_t{width.count} + std::max<std::int64_t>(0, slack)) {
+      report_order(std::move(finding), context, result, width.count, slack, sink);
+    } else if (has_fresh_branches(result, result.streams_before, width.count, slack)) {
       report_fresh(std::move(finding), context, result, width.count, sink);
     }
   }
 
  private:
+  // Enough branches start on a fresh stream, and enough streams are left, to say so.
+  static bool has_fresh_branches(const OrderSearchResult& result, std::uint32_t streams, std::uint32_t width,
+                                 std::int64_t slack) {
+    return result.fresh_heads.size() >= 3 && std::int64_t{streams} > std::int64_t{width} + slack;
+  }
+
   static void report_order(engine::Finding finding, const engine::GraphContext& context,
-                           const OrderSearchResult& result, std::uint32_t width, engine::FindingSink& sink) {
+                           const OrderSearchResult& result, std::uint32_t width, std::int64_t slack,
+                           engine::FindingSink& sink) {
     const OrderMove& first = result.patterns[0].moves[0];
     const engine::Entity join = entity_of(context, id(first.before), "join");
     const engine::Entity winner =
@@ -291,6 +296,14 @@ class JoinFollowsSideBranch final : public engine::Rule {
     for (std::size_t i = 0; i < texts.size(); ++i) finding.fix.text += (i == 0 ? "" : "; ") + texts[i];
     finding.fix.text +=
         fmt::format(" ({} to {} streams by the model)", result.streams_before, result.streams_after);
+    if (has_fresh_branches(result, result.streams_after, width, slack)) {
+      const std::uint32_t head = result.fresh_heads.front();
+      finding.evidence.emplace_back("fresh_branches", static_cast<std::int64_t>(result.fresh_heads.size()));
+      finding.fix.text += fmt::format(
+          "; of the rest, {} branches start on a fresh stream each (the first is {}, node {}): keep one side stream per "
+          "role for all layers",
+          result.fresh_heads.size(), entity_of(context, id(head), "").label, number_of(context, head));
+    }
     add_sources(finding, context, first);
     add_side_effects(finding, context, result);
     sink.report(std::move(finding), basis);

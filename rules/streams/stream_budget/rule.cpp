@@ -67,6 +67,7 @@ class StreamBudget final : public engine::Rule {
     finding.evidence.emplace_back("budget", std::int64_t{budget});
     finding.message = fmt::format("{} on {} {}, over the budget of {}", measured ? "replays" : "is predicted to replay", count,
                                   count == 1 ? "stream" : "streams", budget);
+    finding.sources = capture_sources(context);
     finding.fix.text = "see CG101 and CG102 for where the streams come from, or raise --max-streams if the branches are meant";
     sink.report(std::move(finding), "budget");
   }

@@ -90,6 +90,10 @@ def arguments(program):
         done = subprocess.run([copy / "cglint-record", "--lint", "--max-streams", "3", "--", "sh", "-c", "echo a.cgl.jsonl >> $CGLINT_RECORD_LIST"],
                               capture_output=True, text=True, env=plain, timeout=60)
         check(done.returncode == 1 and done.stdout.split() == ["lint", "--max-streams", "3", "a.cgl.jsonl"], f"{done}")
+        # A command that failed is linted too: a broken capture may be why. Its exit code stays.
+        done = subprocess.run([copy / "cglint-record", "--lint", "--", "sh", "-c", "echo a.cgl.jsonl >> $CGLINT_RECORD_LIST; exit 9"],
+                              capture_output=True, text=True, env=plain, timeout=60)
+        check(done.returncode == 9 and done.stdout.split() == ["lint", "a.cgl.jsonl"], f"{done}")
 
 
 {"symbols": symbols, "arguments": arguments}[sys.argv[1]](*sys.argv[2:])

@@ -149,6 +149,16 @@ TEST(OrderSearch, SaysThatNoOrderMendsFreshSideStreams) {
   EXPECT_LE(result.fresh_heads.size(), 61U);
 }
 
+// Recorded first, the branch on the fresh stream inherits the fork's stream, and the main branch opens one. To blame is
+// the fresh stream all the same.
+TEST(OrderSearch, BlamesTheBranchOnTheFreshStream) {
+  const CaptureSketch sketch = two_branches({.count = 10, .side_first = true, .persistent = false});
+  const OrderSearchResult result = search(sketch, 2);
+  EXPECT_EQ(result.verdict, Verdict::no_order_helps);
+  ASSERT_GE(result.fresh_heads.size(), 8U);
+  for (const std::uint32_t head : result.fresh_heads) EXPECT_GT(sketch.capture_stream[head], 0) << head;
+}
+
 // Two side streams, in the orders M A B, A B M and A M B.
 TEST(OrderSearch, TwoSideStreams) {
   for (int variant = 0; variant < 3; ++variant) {

@@ -127,9 +127,12 @@ class Program {
       return breaks ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
     });
   }
-  void free(std::uint64_t address = 0x7000000) {
+  void free(std::uint64_t address = 0x7000000, CUresult result = CUDA_SUCCESS) {
     cuMemFree_v2_params params{address};
-    call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, "cuMemFree_v2", params, [] { return CUDA_SUCCESS; });
+    call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, "cuMemFree_v2", params, [&] {
+      if (result != CUDA_SUCCESS) invalidate();
+      return result;
+    });
   }
   void invalidate() {
     for (auto& [stream, capture] : fake::driver().streams)
@@ -333,6 +336,37 @@ TEST(RecordSession, ABrokenCaptureThatNobodyEnds) {
   EXPECT_EQ(recording.text(graph->info.failed_error), "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT");
   ASSERT_TRUE(graph->info.failed_stream.is_valid());
   EXPECT_EQ(recording.streams[graph->info.failed_stream].handle, 0U) << "the legacy stream";
+}
+
+TEST(RecordSession, ABrokenCaptureOfAProgramThatAborts) {
+  const ir::Recording recording = recorded(
+      [](Program& p) {
+        p.allocate(false);
+        p.begin(Program::kMain);
+        p.launch(Program::kMain, 0x7000010);
+        p.free(0x7000000, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+      },
+      false);
+  const ir::Graph* const graph = graph_of(recording, ir::GraphRole::captured);
+  ASSERT_NE(graph, nullptr);
+  EXPECT_EQ(recording.text(graph->info.failed_call), "cuMemFree_v2");
+  EXPECT_EQ(graph->node_count(), 1U);
+}
+
+TEST(RecordSession, AFailureIsWrittenOnceAndAFreeThatFailedFreesNothing) {
+  const ir::Recording recording = recorded([](Program& p) {
+    p.allocate(false);
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x7000010);
+    p.free(0x7000000, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    p.end(Program::kMain, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x7000010);
+    p.instantiate(p.end(Program::kMain));
+  });
+  ASSERT_EQ(recording.graphs.size(), 2U);
+  ASSERT_EQ(recording.allocations.size(), 1U);
+  EXPECT_EQ(recording.allocations[ir::AllocationId(0)].free_sequence, 0U);
 }
 
 TEST(RecordSession, ACallOnAnotherStreamEndsNothing) {
