@@ -183,6 +183,18 @@ def unordered_conflict() -> None:
         g.launch(ADD, [y, shared, x, ("long", 256)])
         write(place + name, g.lines())
 
+    # A programmatic edge orders memory where the consumer waits; a launch-order edge never does.
+    for name, port in (("good/programmatic_chain", 1), ("bad/launch_order_edge", 2)):
+        g = MemoryGraph()
+        x, y, z = (g.buffer(1 << 16) for _ in range(3))
+        for inputs, out in (([x, x], y), ([y, y], z), ([z, z], x)):
+            g.launch(ADD, [*inputs, out, ("long", 256)])
+        chain = g.lines()
+        for line in chain:
+            if line["type"] == "graph":
+                line["edges"] = [[0, 1, port, 0, 1 if port == 1 else 0], [1, 2]]
+        write(place + name, chain)
+
     # Kernels without signature, run one by one.
     g = MemoryGraph()
     x, y, z = (g.buffer(1 << 16) for _ in range(3))
@@ -383,6 +395,22 @@ def pdl_lost() -> None:
         g.node("memcpy", kind="memcpy")
     g.launch("norm", [])
     write(place + "bad/copy_between", g.lines())
+
+    # The same two kernels, chained on one stream and forked to another, where a launch cannot be serialised with its predecessor.
+    g = MemoryGraph()
+    for layer in range(4):
+        node = g.launch("norm", [])
+        if layer:
+            g.chain(node)
+        if layer % 2:
+            g.wait(1, 0)
+            g.launch("router", [], 1)
+            g.chain(g.launch("experts", []))
+            g.wait(0, 1)
+        else:
+            g.chain(g.launch("router", []))
+    g.launch("head", [])
+    write(place + "good/forked_elsewhere", g.lines())
 
     # A join whose kernel touches nothing of the other branch: another place would do.
     for name, uses in (("bad/join_too_early", False), ("good/join_is_needed", True)):

@@ -121,6 +121,9 @@ class PdlLost final : public engine::Rule {
     }
     // One kernel before it and a full edge. Launched plainly although the same two kernels are chained programmatically
     // elsewhere; an attribute that had no effect is as good.
+    // A branch that starts on another stream cannot be: serialization is a stream's.
+    if (graph.facts.contains(Fact::capture_streams) && !graph.capture_stream.empty() && graph.capture_stream[lost.predecessor] != graph.capture_stream[node])
+      return std::nullopt;
     const ir::KernelNode* before = graph.kernel(lost.predecessor);
     if (!lost.attribute && !pairs.contains({before->function, kernel->function})) return std::nullopt;
     lost.cause = Cause::attribute;
