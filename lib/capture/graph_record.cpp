@@ -236,7 +236,7 @@ void write_info(JsonWriter& json, const GraphRecord& graph, Tables& tables) {
   const GraphEntry& entry = graph.entry;
   json.key("info");
   json.begin_object();
-  json.field("name", std::string_view("graph_" + std::to_string(graph.number)));
+  json.field("name", std::string_view(graph.name.empty() ? "graph_" + std::to_string(graph.number) : graph.name));
   json.field("role", graph.role);
   if (graph.source_id != 0) json.hex_field("source_id", graph.source_id);
   if (graph.parent >= 0) json.field("parent", graph.parent);

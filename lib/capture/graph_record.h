@@ -76,6 +76,7 @@ struct EdgeRecord {
 
 struct GraphRecord {
   std::uint32_t number = 0;
+  std::string name;  // empty: "graph_" and the number
   Handle handle = 0;
   std::uint64_t source_id = 0;
   const char* role = "built";

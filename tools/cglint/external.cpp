@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "commands.h"
+#include "external.h"
 
 namespace cglint::cli {
 namespace {
@@ -41,6 +42,12 @@ int run_external(const External& external, const std::vector<std::string>& argum
 }
 
 }  // namespace
+
+std::optional<int> run_if_external(int argc, char** argv) {
+  for (const External& external : kExternals)
+    if (argc > 1 && std::strcmp(argv[1], external.command) == 0) return run_external(external, {argv + 2, argv + argc});
+  return std::nullopt;
+}
 
 void add_external(CLI::App& app, Cli& cli) {
   for (const External& external : kExternals) {

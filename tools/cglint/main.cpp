@@ -7,11 +7,13 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/text.h"
 #include "commands.h"
+#include "external.h"
 
 namespace {
 
@@ -60,6 +62,8 @@ bool has_unknown_subcommand(const CLI::App& app, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace cglint::cli;
+  // Before anything else: the words after the command are its own ("--" too), and what it starts inherits our signals.
+  if (const std::optional<int> code = run_if_external(argc, argv)) return *code;
   std::signal(SIGPIPE, SIG_IGN);
   Cli cli;
   CLI::App app("cglint: a linter for CUDA graphs", "cglint");

@@ -33,7 +33,9 @@ endfunction()
 
 function(cglint_make_self_contained name)
   if(CGLINT_SELF_CONTAINED AND NOT CGLINT_SANITIZE)
-    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+    # For glibc 2.34 and later. The unwinder is the system's, as in libcglint_record.so: a static one needs a symbol of 2.35. A part of
+    # libstdc++ that nobody uses needs one of 2.36: it goes, unless the linker reads the shared libstdc++ that libsimdjson.so asks for.
+    target_link_options(${name} PRIVATE -static-libstdc++ -shared-libgcc -Wl,--gc-sections -Wl,--allow-shlib-undefined)
   endif()
   set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN" BUILD_RPATH_USE_ORIGIN ON)
 endfunction()

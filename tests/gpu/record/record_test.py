@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The recorder without a GPU: what its library exports and needs, and how cglint-record treats its arguments.
 
-usage: record_test.py symbols OBJDUMP libcglint_record.so
+usage: record_test.py symbols OBJDUMP LIBRARY [EXPORT...]   (of libcglint_record.so if left out)
        record_test.py arguments CGLINT_RECORD
 """
 import os
 import pathlib
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -18,14 +19,17 @@ def check(good, text):
         sys.exit(f"FAILED: {text}")
 
 
-def symbols(objdump, library):
+RECORDER = ("InitializeInjection", "InitializeInjectionNvtx2", "cglint_record_blocks", "cglint_record_blocks_failed", "cglint_record_expect_blocks",
+            "cglint_record_flush", "cglint_record_flushes", "cglint_record_moment")
+
+
+def symbols(objdump, library, *exports):
     def dump(*arguments):
         return subprocess.run([objdump, *arguments, library], capture_output=True, text=True, check=True).stdout
 
     table = dump("-T").splitlines()
     defined = [line.split()[-1] for line in table if re.match(r"[0-9a-f]{16} ", line) and "*UND*" not in line]
-    check(sorted(defined) == ["InitializeInjection", "InitializeInjectionNvtx2", "cglint_record_blocks", "cglint_record_blocks_failed", "cglint_record_expect_blocks",
-                              "cglint_record_flush", "cglint_record_flushes", "cglint_record_moment"], f"exports {defined}")
+    check(sorted(defined) == sorted(exports or RECORDER), f"exports {defined}")
     versions = {tuple(int(part) for part in found.split(".")) for found in re.findall(r"GLIBC_([0-9.]+)", dump("-T"))}
     check(versions and max(versions) <= (2, 34), f"needs glibc {max(versions)}")
     needed = set(re.findall(r"NEEDED\s+(\S+)", dump("-p")))
@@ -68,6 +72,14 @@ def arguments(program):
                 env["PYTHONPATH"] = before
             _, out, _ = run(*words, "--", *python, env=env, cwd=folder)
             check(out == f"PYTHONPATH={expected}\n", f"{before} {words}: {out}")
+        # The words after `cglint record` are the recorder's and the command's own; signals are as they were.
+        cglint = pathlib.Path(program).parent / "cglint"
+        if cglint.exists():
+            for words in (["--"], ["-o", "x/", "--"], []):
+                done = subprocess.run([cglint, "record", *words, "sh", "-c", 'echo "$0 $@"; grep SigIgn /proc/$$/status', "--version", "--", "-h"], capture_output=True, text=True,
+                                      env=plain, cwd=folder, timeout=60, preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
+                ignored = int(done.stdout.split()[-1], 16) if done.returncode == 0 else 0
+                check(done.returncode == 0 and done.stdout.startswith("--version -- -h\n") and ignored >> (signal.SIGPIPE - 1) & 1 == 0, f"{words}: {done}")
         os.mkdir(folder + "/there")
         _, out, _ = run("-o", "there", "--", *show, env=plain, cwd=folder)
         check("CGLINT_RECORD_OUT_FOLDER=1" in out, "an existing folder")

@@ -35,6 +35,7 @@ CUresult stream_get_capture_info(CUstream stream, CUstreamCaptureStatus* status,
   return CUDA_SUCCESS;
 }
 CUresult graph_get_nodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
+  if (!driver().graphs.contains(graph)) return CUDA_ERROR_INVALID_HANDLE;
   return list(driver().graphs.at(graph).nodes, nodes, count);
 }
 CUresult graph_get_edges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, std::size_t* count) {
@@ -47,6 +48,10 @@ CUresult graph_get_edges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgr
 CUresult graph_node_get_type(CUgraphNode node, CUgraphNodeType* type) {
   *type = reinterpret_cast<const Node*>(node)->type;
   return CUDA_SUCCESS;
+}
+CUresult graph_kernel_node_get_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  *params = reinterpret_cast<const Node*>(node)->kernel;
+  return params->func == nullptr ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 CUresult func_get_name(const char** name, CUfunction function) {
   const auto known = driver().functions.find(function);
@@ -101,6 +106,7 @@ extern "C" __attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(c
       {"cuGraphGetNodes", fake::address(fake::graph_get_nodes)},
       {"cuGraphGetEdges", fake::address(fake::graph_get_edges)},
       {"cuGraphNodeGetType", fake::address(fake::graph_node_get_type)},
+      {"cuGraphKernelNodeGetParams", fake::address(fake::graph_kernel_node_get_params)},
       {"cuFuncGetName", fake::address(fake::func_get_name)},
       {"cuFuncGetParamInfo", fake::address(fake::func_get_param_info)},
       {"cuDeviceGetCount", fake::address(fake::device_get_count)},

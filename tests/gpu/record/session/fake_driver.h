@@ -15,6 +15,7 @@ namespace fake {
 
 struct Node {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+  CUDA_KERNEL_NODE_PARAMS_v2 kernel{};  // without a function the driver does not tell them
 };
 struct Graph {
   std::vector<CUgraphNode> nodes;

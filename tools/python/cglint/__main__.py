@@ -1,0 +1,5 @@
+import sys
+
+from ._program import main
+
+sys.exit(main())
