@@ -98,8 +98,14 @@ class UnorderedConflict final : public engine::Rule {
     if (!conflicts.empty()) report_causes(context, sink, ordered, std::move(conflicts));
     // What is not known of a node matters where something runs beside it.
     const base::IdVector<NodeId, bool> alone = ordered_with_all(context);
-    for (const NodeId node : graph.nodes())
-      if (!alone[node] && has_unknown_accesses(context, node)) return sink.not_checked({Fact::measured_access}, kUnknownAccesses);
+    const auto leaves_memory_open = [&](ir::EdgeId edge) { return !ordered.reaches(graph.edge_from[edge], graph.edge_to[edge]); };
+    for (const NodeId node : graph.nodes()) {
+      if (!has_unknown_accesses(context, node)) continue;
+      const auto before = graph.in_edges(node);
+      const auto after = graph.out_edges(node);
+      if (!alone[node] || std::any_of(before.begin(), before.end(), leaves_memory_open) || std::any_of(after.begin(), after.end(), leaves_memory_open))
+        return sink.not_checked({Fact::measured_access}, kUnknownAccesses);
+    }
   }
 
  private:
