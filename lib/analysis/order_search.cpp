@@ -14,7 +14,8 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;  // Order[i]: the node created as the i-th
 
-// How an order is judged: fewer streams first; then one that loses no programmatic edge; then fewer lost than gained.
+// How an order is judged: fewer streams first; then one that loses no programmatic edge; then fewer lost than
+// gained.
 struct Value {
   std::uint32_t streams = 0;
   bool loses_edges = false;
@@ -74,7 +75,8 @@ class Search {
 
   // Only the graph's own nodes can be recorded in another order; bodies of child graphs move with their node.
   static std::size_t own_nodes(const StreamGraph& graph) {
-    const auto end = std::find_if(graph.owner.begin(), graph.owner.end(), [](std::uint32_t o) { return o != kNoNode; });
+    const auto end =
+        std::find_if(graph.owner.begin(), graph.owner.end(), [](std::uint32_t o) { return o != kNoNode; });
     return graph.owner.empty() ? graph.node_count() : static_cast<std::size_t>(end - graph.owner.begin());
   }
 
@@ -162,7 +164,8 @@ class Search {
     return out;
   }
 
-  // What becomes of a child graph's node: how its body got a stream from outside, and what its last nodes hand on.
+  // What becomes of a child graph's node: how its body got a stream from outside, and what its last nodes
+  // hand on.
   void describe_boxes(StreamPrediction& prediction) const {
     for (std::uint32_t v = static_cast<std::uint32_t>(n_); v < prediction.nodes.size(); ++v) {
       const StreamNode& node = prediction.nodes[v];
@@ -442,8 +445,7 @@ class Search {
   }
 
   // A branch head that had to open a stream, although streams had ended before it that were free by then.
-  void find_fresh_heads(const Order& order, const StreamPrediction& prediction,
-                        OrderSearchResult& result) {
+  void find_fresh_heads(const Order& order, const StreamPrediction& prediction, OrderSearchResult& result) {
     if (!input_.capture_stream.empty()) {
       std::set<std::int32_t> seen{-1};
       for (std::uint32_t v = 0; v < n_; ++v)
@@ -459,8 +461,8 @@ class Search {
     }
   }
 
-  // Of the branches of one fork, which one has to open a stream is a matter of order. To blame is one that starts on a
-  // capture stream of its own, where those are known.
+  // Of the branches of one fork, which one has to open a stream is a matter of order. To blame is one that
+  // starts on a capture stream of its own, where those are known.
   [[nodiscard]] std::uint32_t branch_to_blame(std::uint32_t head) const {
     if (is_first_on_stream_.empty()) return head;
     const auto starts_a_stream = [&](std::uint32_t v) {

@@ -54,8 +54,8 @@ struct OrderSearchResult {
   std::uint32_t streams_before = 0, streams_after = 0;
   std::uint32_t evaluations = 0;
   std::vector<OrderPattern> patterns;  // largest first
-  std::vector<std::uint32_t>
-      order;  // order[i]: the node to create as the i-th; the given order if nothing is better. Without bodies
+  std::vector<std::uint32_t> order;    // order[i]: the node to create as the i-th; the given order if nothing
+                                       // is better. Without bodies
   // Programmatic edges (indices into graph.edges). Assumption: such an edge does what it is for only where
   // its consumer directly follows its producer on one stream, before the move and after it.
   std::vector<std::uint32_t> programmatic_lost, programmatic_gained;

@@ -25,7 +25,8 @@ std::set<std::string> uncovered(const ir::Graph& graph, const StreamGraphColumns
     if (kind == ir::NodeKind::child_graph) {
       reasons.insert("a child graph whose body is not in the input");
     } else if (v < graph.node_count()) {
-      reasons.insert(fmt::format("{} nodes were never measured for the stream model", ir::node_kind_name(kind)));
+      reasons.insert(
+          fmt::format("{} nodes were never measured for the stream model", ir::node_kind_name(kind)));
     } else {
       reasons.insert("a node in a child graph was never measured for the stream model");
     }
@@ -46,9 +47,9 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
   const std::uint32_t driver = driver_major(recording, graph);
   const StreamPrediction prediction = predict_streams(columns.view(), driver);
   if (!prediction.valid) {
-    result.note = graph.child_graphs.empty()
-                      ? "the dependency edges form a cycle"
-                      : fmt::format("child graphs expand to more than {} dependencies", kMaxInlinedDependencies);
+    result.note = graph.child_graphs.empty() ? "the dependency edges form a cycle"
+                                             : fmt::format("child graphs expand to more than {} dependencies",
+                                                           kMaxInlinedDependencies);
     return result;
   }
   for (const StreamNodeKind kind : prediction.weak_kinds) {
@@ -69,7 +70,8 @@ PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph
   }
   if (!graph.facts.contains(ir::Fact::edge_data) && graph.edge_count() > 0)
     add_note(result.note, "edge types unknown, taken as full dependencies");
-  if (std::find(columns.kinds.begin(), columns.kinds.end(), StreamNodeKind::conditional) != columns.kinds.end())
+  if (std::find(columns.kinds.begin(), columns.kinds.end(), StreamNodeKind::conditional) !=
+      columns.kinds.end())
     add_note(result.note, "streams of the bodies of conditional nodes are not known and not counted");
   if (columns.assumed_copies > 0) {
     add_note(result.note,

@@ -91,10 +91,12 @@ StreamGraphColumns stream_graph(const ir::Recording& recording, const ir::Graph&
     for (const ir::NodeId node : part->nodes()) {
       if (part->kind[node] != ir::NodeKind::child_graph) continue;
       const std::uint32_t box = first + node.index();
-      const ir::GraphId id =
-          part->side[node] < part->child_graphs.size() ? part->child_graphs[part->side[node]].body : ir::GraphId();
+      const ir::GraphId id = part->side[node] < part->child_graphs.size()
+                                 ? part->child_graphs[part->side[node]].body
+                                 : ir::GraphId();
       const ir::Graph* body = recording.graphs.contains(id) ? recording.graphs[id].get() : nullptr;
-      if (body == nullptr || !body->facts.contains_all({ir::Fact::nodes, ir::Fact::edges, ir::Fact::creation_order}) ||
+      if (body == nullptr ||
+          !body->facts.contains_all({ir::Fact::nodes, ir::Fact::edges, ir::Fact::creation_order}) ||
           columns.kinds.size() + body->node_count() > graph.node_count() + kMaxInlinedNodes) {
         columns.kinds[box] = StreamNodeKind::other;
         continue;

@@ -206,18 +206,19 @@ class Predictor {
   //
   // Empty nodes with fewer than two parents or fewer than two children carry no order that edges could not
   // carry: their parents are connected to their children.
-  // The body of a child graph takes the place of its node, and is looked at next: its roots become the children
-  // of the node's parents, the node's children those of its leaves.
+  // The body of a child graph takes the place of its node, and is looked at next: its roots become the
+  // children of the node's parents, the node's children those of its leaves.
   //
-  // New children are appended, then the last entry takes the removed node's place: so the order of a list changes,
-  // and that order matters later. False if bodies of many roots and leaves in a row ask for more new dependencies
-  // than kMaxInlinedDependencies.
+  // New children are appended, then the last entry takes the removed node's place: so the order of a list
+  // changes, and that order matters later. False if bodies of many roots and leaves in a row ask for more new
+  // dependencies than kMaxInlinedDependencies.
   bool remove_nodes() {
     removed_count_ = 0;
     scan_.clear();
     scan_.reserve(n_);
     if (std::find(treatment_.begin(), treatment_.end(), Treatment::bypass) == treatment_.end() &&
-        std::find(graph_.kinds.begin(), graph_.kinds.end(), StreamNodeKind::child_graph) == graph_.kinds.end()) {
+        std::find(graph_.kinds.begin(), graph_.kinds.end(), StreamNodeKind::child_graph) ==
+            graph_.kinds.end()) {
       scan_.resize(n_);
       std::iota(scan_.begin(), scan_.end(), 0U);
       return true;
@@ -388,8 +389,8 @@ class Predictor {
   }
 
   // Every root, every node that is not plain, and every child of such a node starts an origin of its own;
-  // other nodes belong to the youngest origin among their parents', and are `mixed` if those differ. A node with
-  // a launch-order edge to one that starts an origin starts one, too.
+  // other nodes belong to the youngest origin among their parents', and are `mixed` if those differ. A node
+  // with a launch-order edge to one that starts an origin starts one, too.
   void find_origins() {
     apart_.assign(n_, false);
     mixed_.assign(n_, false);
@@ -510,7 +511,8 @@ class Predictor {
           close_.push_back(child);
         } else if (mixed_[child] || many) {
           back_.push_back(child);
-        } else if (close_type == StreamEdgeType::full || close_count > 0 || !has_followed(v, child, close_type)) {
+        } else if (close_type == StreamEdgeType::full || close_count > 0 ||
+                   !has_followed(v, child, close_type)) {
           front_.push_back(child);
         }
       }
@@ -573,8 +575,9 @@ class Predictor {
     offer_to_apart(v, list);
   }
 
-  // Children behind launch-order edges, or else behind programmatic ones, are close: they are meant to follow v
-  // directly and are served first, on their own count. Only at the first fork that offers them anything, though.
+  // Children behind launch-order edges, or else behind programmatic ones, are close: they are meant to follow
+  // v directly and are served first, on their own count. Only at the first fork that offers them anything,
+  // though.
   [[nodiscard]] StreamEdgeType type_of_close_children(std::uint32_t v) const {
     StreamEdgeType type = StreamEdgeType::full;
     if (typed_.empty()) return type;

@@ -55,13 +55,12 @@ inline constexpr std::size_t kMaxInlinedDependencies = 10'000'000;
 
 // A graph as the model sees it. Node i is the i-th node that was created (the order of cudaGraphGetNodes,
 // which stream capture makes the order of enqueueing). Edges come in any order; duplicates count once. Must
-// be acyclic and in range, with at most kMaxInlinedDependencies made by child graphs: a graph that is not gives a
-// prediction with `valid` false. The spans are only read
-// during the call.
+// be acyclic and in range, with at most kMaxInlinedDependencies made by child graphs: a graph that is not
+// gives a prediction with `valid` false. The spans are only read during the call.
 //
-// Bodies of child graphs: their nodes come behind the graph's own, and `owner` names the child-graph node (of the
-// graph, or of a body) that each belongs to. A body's nodes are in its own creation order and in one run; edges
-// stay within one body. A child-graph node that owns nothing counts as an empty body.
+// Bodies of child graphs: their nodes come behind the graph's own, and `owner` names the child-graph node (of
+// the graph, or of a body) that each belongs to. A body's nodes are in its own creation order and in one run;
+// edges stay within one body. A child-graph node that owns nothing counts as an empty body.
 struct StreamGraph {
   std::span<const StreamNodeKind> kinds;
   std::span<const StreamEdge> edges;
@@ -84,7 +83,8 @@ struct StreamModel {
   std::uint32_t
       many_children;  // from this many branches on, a fork opens no streams and its last child inherits
   std::span<const StreamKindAgreement> agreement;
-  double typed_edges_exact_share;  // 0..1, of measured graphs with programmatic or launch-order edges and other kinds
+  double typed_edges_exact_share;  // 0..1, of measured graphs with programmatic or launch-order edges and
+                                   // other kinds
 };
 extern const StreamModel kModel580;  // driver 580.159, CUDA 13.0, H200
 

@@ -1,4 +1,5 @@
-// Growth of the stream prediction and of the order search: layers of two branches, the side branch recorded first.
+// Growth of the stream prediction and of the order search: layers of two branches, the side branch recorded
+// first.
 #include <benchmark/benchmark.h>
 
 #include "analysis/order_search.h"

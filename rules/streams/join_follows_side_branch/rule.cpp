@@ -46,7 +46,6 @@ constexpr engine::RuleInfo kInfo = {
     .explains = kExplains,
 };
 
-
 NodeId id(std::uint32_t node) {
   return NodeId(node);
 }
@@ -71,7 +70,8 @@ std::string node_numbers(const engine::GraphContext& context, const std::vector<
   std::string text = nodes.size() == 1 ? "node " : "nodes ";
   for (std::size_t i = 0; i < nodes.size();) {
     std::size_t end = i + 1;
-    while (end < nodes.size() && number_of(context, nodes[end]) == number_of(context, nodes[end - 1]) + 1) ++end;
+    while (end < nodes.size() && number_of(context, nodes[end]) == number_of(context, nodes[end - 1]) + 1)
+      ++end;
     text += fmt::format("{}{}", i == 0 ? "" : ", ", number_of(context, nodes[i]));
     if (end - i > 1) text += fmt::format("-{}", number_of(context, nodes[end - 1]));
     i = end;
@@ -111,8 +111,8 @@ engine::Finding& add_sources(engine::Finding& finding, const engine::GraphContex
   return finding;
 }
 
-// Inputs of the moved blocks whose memory is freed or released between the old place and the new one, which may be
-// anywhere before the wait.
+// Inputs of the moved blocks whose memory is freed or released between the old place and the new one, which
+// may be anywhere before the wait.
 struct Releases {
   std::size_t nodes = 0;
   std::string example;
@@ -130,9 +130,7 @@ Releases find_releases(const engine::GraphContext& context, const OrderSearchRes
         const ir::KernelNode* kernel = graph.kernel(node);
         if (kernel == nullptr) continue;
         const std::uint64_t old_place = graph.sequence[node];
-        const auto between = [&](std::uint64_t sequence) {
-          return sequence > old_place && sequence < wait;
-        };
+        const auto between = [&](std::uint64_t sequence) { return sequence > old_place && sequence < wait; };
         bool released = false;
         for (const ir::ParamWord& word : graph.params_of(*kernel)) {
           if (word.allocation.is_valid() &&
@@ -157,8 +155,8 @@ void add_side_effects(engine::Finding& finding, const engine::GraphContext& cont
   // The indices are those of the model's edges, which begin with the graph's own, in their order.
   const auto edges = [&](const std::vector<std::uint32_t>& list, std::string_view what) {
     const ir::EdgeId first(list.front());
-    return fmt::format("{} {} (first: {} to {}, nodes {} and {})", plural(list.size(), "programmatic edge"), what,
-                       entity_of(context, context.graph.edge_from[first], "").label,
+    return fmt::format("{} {} (first: {} to {}, nodes {} and {})", plural(list.size(), "programmatic edge"),
+                       what, entity_of(context, context.graph.edge_from[first], "").label,
                        entity_of(context, context.graph.edge_to[first], "").label,
                        number_of(context, context.graph.edge_from[first].index()),
                        number_of(context, context.graph.edge_to[first].index()));
@@ -176,14 +174,15 @@ void add_side_effects(engine::Finding& finding, const engine::GraphContext& cont
   if (context.graph.facts.contains_all(needed) && !context.graph.sequence.empty()) {
     const Releases releases = find_releases(context, result);
     if (releases.nodes > 0) {
-      finding.fix.side_effects.push_back(
-          fmt::format("memory used by {} of the block{} is freed or released before the wait (first: {}): "
-                      "take a reference first, else the replay finds whatever is there by then",
-                      plural(releases.nodes, "kernel"), finding.occurrence_count == 1 ? "" : "s", releases.example));
+      finding.fix.side_effects.push_back(fmt::format(
+          "memory used by {} of the block{} is freed or released before the wait (first: {}): "
+          "take a reference first, else the replay finds whatever is there by then",
+          plural(releases.nodes, "kernel"), finding.occurrence_count == 1 ? "" : "s", releases.example));
     }
   } else {
     finding.fix.side_effects.push_back(
-        "not checked: whether an input of the block is freed or released before the wait (take a reference first "
+        "not checked: whether an input of the block is freed or released before the wait (take a reference "
+        "first "
         "if so)");
   }
 }
@@ -300,7 +299,8 @@ class JoinFollowsSideBranch final : public engine::Rule {
       const std::uint32_t head = result.fresh_heads.front();
       finding.evidence.emplace_back("fresh_branches", static_cast<std::int64_t>(result.fresh_heads.size()));
       finding.fix.text += fmt::format(
-          "; of the rest, {} branches start on a fresh stream each (the first is {}, node {}): keep one side stream per "
+          "; of the rest, {} branches start on a fresh stream each (the first is {}, node {}): keep one side "
+          "stream per "
           "role for all layers",
           result.fresh_heads.size(), entity_of(context, id(head), "").label, number_of(context, head));
     }

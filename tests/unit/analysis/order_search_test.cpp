@@ -15,8 +15,10 @@ namespace {
 using test_support::CaptureSketch;
 using Verdict = OrderSearchResult::Verdict;
 
-// The graph re-recorded in `order`, the stream of each of its nodes: what a user would get who follows the advice.
-std::vector<std::int32_t> recorded_stream_of(const CaptureSketch& sketch, const std::vector<std::uint32_t>& order) {
+// The graph re-recorded in `order`, the stream of each of its nodes: what a user would get who follows the
+// advice.
+std::vector<std::int32_t> recorded_stream_of(const CaptureSketch& sketch,
+                                             const std::vector<std::uint32_t>& order) {
   std::vector<std::uint32_t> position(order.size());
   std::vector<StreamNodeKind> kinds;
   for (std::uint32_t i = 0; i < order.size(); ++i) {
@@ -149,8 +151,8 @@ TEST(OrderSearch, SaysThatNoOrderMendsFreshSideStreams) {
   EXPECT_LE(result.fresh_heads.size(), 61U);
 }
 
-// Recorded first, the branch on the fresh stream inherits the fork's stream, and the main branch opens one. To blame is
-// the fresh stream all the same.
+// Recorded first, the branch on the fresh stream inherits the fork's stream, and the main branch opens one.
+// To blame is the fresh stream all the same.
 TEST(OrderSearch, BlamesTheBranchOnTheFreshStream) {
   const CaptureSketch sketch = two_branches({.count = 10, .side_first = true, .persistent = false});
   const OrderSearchResult result = search(sketch, 2);
@@ -250,15 +252,16 @@ TEST(OrderSearch, CountsProgrammaticEdges) {
   EXPECT_TRUE(result.programmatic_lost.empty());
 }
 
-// Of two orders with the same number of streams, the one that loses no programmatic edge. Moving the whole block 0, 1
-// behind 2 is tried first and is as good in streams, but it takes 7 off the stream of 6.
+// Of two orders with the same number of streams, the one that loses no programmatic edge. Moving the whole
+// block 0, 1 behind 2 is tried first and is as good in streams, but it takes 7 off the stream of 6.
 TEST(OrderSearch, PrefersTheOrderThatLosesNoProgrammaticEdge) {
   constexpr StreamEdgeType kFull = StreamEdgeType::full, kProgrammatic = StreamEdgeType::programmatic;
   CaptureSketch sketch;
   sketch.kinds.assign(8, StreamNodeKind::kernel);
   sketch.capture_stream = {1, 1, 0, 0, 1, 0, 0, 0};
-  sketch.edges = {{0, 1, kFull},         {1, 3, kFull}, {2, 3, kFull}, {1, 4, kFull}, {3, 5, kProgrammatic},
-                  {4, 5, kProgrammatic}, {4, 6, kFull}, {5, 6, kFull}, {6, 7, kProgrammatic}};
+  sketch.edges = {{0, 1, kFull}, {1, 3, kFull},         {2, 3, kFull},
+                  {1, 4, kFull}, {3, 5, kProgrammatic}, {4, 5, kProgrammatic},
+                  {4, 6, kFull}, {5, 6, kFull},         {6, 7, kProgrammatic}};
   const OrderSearchResult result = search(sketch, 2);
   EXPECT_EQ(result.streams_before, 3U);
   EXPECT_EQ(result.streams_after, 2U);
@@ -272,8 +275,8 @@ TEST(OrderSearch, PrefersTheOrderThatLosesNoProgrammaticEdge) {
   EXPECT_NE(streams[6], streams[7]);
 }
 
-// Joins that are launched programmatically behind both tails: the edge from the tail that takes the join works, before
-// and after. In the last layer nothing is to be gained.
+// Joins that are launched programmatically behind both tails: the edge from the tail that takes the join
+// works, before and after. In the last layer nothing is to be gained.
 TEST(OrderSearch, ListsProgrammaticEdgesLostAndGained) {
   CaptureSketch sketch;
   std::vector<std::uint32_t> from_side, from_main;

@@ -44,8 +44,23 @@ TEST(PredictedStreams, CountsTheStreamsInsideChildGraphs) {
   const ir::GraphId nested = add(recording, fork_of_boxes({fork, fork}));
   const ir::GraphId top = add(recording, fork_of_boxes({nested, fork}));
   // The same without boxes: 0 -> (1 -> (2, 3, 4; 5, 6, 7) -> 8; 9, 10, 11) -> 12.
-  const ir::GraphId flat = add(recording, kernels(13, {{0, 1}, {1, 2}, {2, 3}, {2, 4}, {1, 5}, {5, 6}, {5, 7}, {3, 8}, {4, 8},
-                                                       {6, 8}, {7, 8}, {0, 9}, {9, 10}, {9, 11}, {8, 12}, {10, 12}, {11, 12}}));
+  const ir::GraphId flat = add(recording, kernels(13, {{0, 1},
+                                                       {1, 2},
+                                                       {2, 3},
+                                                       {2, 4},
+                                                       {1, 5},
+                                                       {5, 6},
+                                                       {5, 7},
+                                                       {3, 8},
+                                                       {4, 8},
+                                                       {6, 8},
+                                                       {7, 8},
+                                                       {0, 9},
+                                                       {9, 10},
+                                                       {9, 11},
+                                                       {8, 12},
+                                                       {10, 12},
+                                                       {11, 12}}));
   const PredictedStreams boxed = predict_streams(recording, *recording.graphs[top]);
   const PredictedStreams plain = predict_streams(recording, *recording.graphs[flat]);
   ASSERT_TRUE(boxed.available);

@@ -117,7 +117,8 @@ bool parse_nodes(std::string_view& text, MeasuredGraph& graph) {
   std::string_view edges = take_field(text), streams = take_field(text);
   if (kinds.empty()) return false;
   if (kinds.front() >= '0' && kinds.front() <= '9') {
-    graph.kinds.resize(base + static_cast<std::size_t>(std::stoul(std::string(kinds))), StreamNodeKind::kernel);
+    graph.kinds.resize(base + static_cast<std::size_t>(std::stoul(std::string(kinds))),
+                       StreamNodeKind::kernel);
   } else {
     for (const char letter : kinds) {
       if (!kind_of(letter, graph.kinds.emplace_back())) return false;

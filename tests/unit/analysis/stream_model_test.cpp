@@ -17,7 +17,8 @@ namespace {
 using test_support::MeasuredGraph;
 
 constexpr std::array kExactFiles{"first", "patterns", "kinds", "copies", "bodies"};
-constexpr std::array kFiles{"first", "patterns", "kinds", "copies", "edges", "bodies", "conditional", "typed", "heldout"};
+constexpr std::array kFiles{"first",  "patterns",    "kinds", "copies", "edges",
+                            "bodies", "conditional", "typed", "heldout"};
 
 std::vector<MeasuredGraph> read(const std::string& name) {
   return test_support::read_stream_graphs(std::string(CGLINT_TEST_DATA) + "/streams/" + name + ".graphs.gz");
@@ -61,8 +62,8 @@ INSTANTIATE_TEST_SUITE_P(Files, MeasuredStreams, ::testing::ValuesIn(kExactFiles
                          [](const auto& param_info) { return std::string(param_info.param); });
 
 // Programmatic and launch-order edges, priorities, large copies and memsets, kernel attributes, straight runs
-// of kernels. With edge types a few streams on which nothing runs are numbered otherwise: only the partition is
-// exact.
+// of kernels. With edge types a few streams on which nothing runs are numbered otherwise: only the partition
+// is exact.
 TEST(MeasuredStreamsWithEdgeTypes, EveryGraphIsPartitionedExactly) {
   for (const auto& [family, entry] : score(read("edges"))) EXPECT_EQ(entry.partition, entry.graphs) << family;
 }
@@ -88,7 +89,8 @@ TEST(MeasuredConditionals, ReachTheirBar) {
   EXPECT_GE(heldout, 3500);
 }
 
-// Measured when the model was done: 1,000 graphs of every kind that is not exact on all others, and of child graphs.
+// Measured when the model was done: 1,000 graphs of every kind that is not exact on all others, and of child
+// graphs.
 TEST(MeasuredLater, ModelHoldsOnGraphsMeasuredAfterIt) {
   const std::map<std::string, Score> scores = score(read("heldout"));
   EXPECT_EQ(scores.size(), 10U);
@@ -119,7 +121,8 @@ TEST(StreamModel, AgreementTableSaysWhatTheFilesHold) {
   for (const StreamKindAgreement& entry : kModel580.agreement) {
     const auto i = static_cast<std::size_t>(entry.kind);
     EXPECT_EQ(entry.measured_graphs, measured[i]) << stream_node_kind_name(entry.kind);
-    EXPECT_LE(entry.exact_share, static_cast<double>(exact[i]) / measured[i]) << stream_node_kind_name(entry.kind);
+    EXPECT_LE(entry.exact_share, static_cast<double>(exact[i]) / measured[i])
+        << stream_node_kind_name(entry.kind);
   }
 }
 
@@ -145,7 +148,8 @@ void put_into_bodies(std::mt19937& random, Sample& sample) {
     sample.kinds[owner] = StreamNodeKind::child_graph;
     for (auto count = 1 + random() % 5; count > 0 && next < n; --count) sample.owner[next++] = owner;
   }
-  std::erase_if(sample.edges, [&](const StreamEdge& edge) { return sample.owner[edge.from] != sample.owner[edge.to]; });
+  std::erase_if(sample.edges,
+                [&](const StreamEdge& edge) { return sample.owner[edge.from] != sample.owner[edge.to]; });
 }
 
 Sample random_sample(std::mt19937& random, std::size_t n, double density, bool topological,
@@ -329,11 +333,11 @@ TEST(StreamModel, SaysWhoClaimedTheJoinAndWhichStreamDied) {
 
 // The body of a child graph takes the place of its node: the same streams as without the box around it.
 TEST(StreamModel, PutsBodiesInPlaceOfTheirNode) {
-  // Kernel 0, child graph 1, kernel 2; body: fork 3 to 4 and 5, which the kernel joins; inside 5 once more a box.
-  const std::vector<StreamNodeKind> kinds{StreamNodeKind::kernel, StreamNodeKind::child_graph,
-                                          StreamNodeKind::kernel, StreamNodeKind::kernel,
-                                          StreamNodeKind::kernel, StreamNodeKind::child_graph,
-                                          StreamNodeKind::kernel};
+  // Kernel 0, child graph 1, kernel 2; body: fork 3 to 4 and 5, which the kernel joins; inside 5 once more a
+  // box.
+  const std::vector<StreamNodeKind> kinds{
+      StreamNodeKind::kernel, StreamNodeKind::child_graph, StreamNodeKind::kernel, StreamNodeKind::kernel,
+      StreamNodeKind::kernel, StreamNodeKind::child_graph, StreamNodeKind::kernel};
   const std::vector<StreamEdge> edges{{0, 1}, {1, 2}, {3, 4}, {3, 5}};
   const std::vector<std::uint32_t> owner{kNoNode, kNoNode, kNoNode, 1, 1, 1, 5};
   const StreamPrediction boxed = predict_streams({kinds, edges, owner}, 580);

@@ -39,9 +39,11 @@ constexpr std::string_view kUsage =
     "\n"
     "exit codes: 0 the model holds for this driver, 1 it does not, 2 it could not be tested (no GPU, no "
     "CUPTI, bad usage)\n\n"
-    "covered: graphs that the model predicts. agree: predicted exactly. known gaps: not predicted exactly, on the driver "
+    "covered: graphs that the model predicts. agree: predicted exactly. known gaps: not predicted exactly, "
+    "on the driver "
     "that the\n"
-    "model was made on neither. new misses: predicted exactly there, but not here; the model holds if there are none.\n";
+    "model was made on neither. new misses: predicted exactly there, but not here; the model holds if there "
+    "are none.\n";
 constexpr size_t kBatch = 64;
 
 struct Arguments {

@@ -74,7 +74,8 @@ struct ModelGraph {
   std::vector<StreamNodeKind> kinds;
   std::vector<StreamEdge> edges;
   std::vector<uint32_t> owner;
-  std::vector<uint32_t> listed;  // the model's node for each node as all_streams() has them; kNoNode: no claim
+  std::vector<uint32_t>
+      listed;  // the model's node for each node as all_streams() has them; kNoNode: no claim
 };
 
 // Bodies of conditional nodes leave no records, and the model says nothing about them.
@@ -82,7 +83,8 @@ void append_unclaimed(const GraphSpec& spec, ModelGraph& out) {
   out.listed.insert(out.listed.end(), static_cast<size_t>(total_nodes(spec)), cglint::analysis::kNoNode);
 }
 
-// The nodes of `spec`, which is the body of `owner`, and of the bodies inside it, in the order of body_paths().
+// The nodes of `spec`, which is the body of `owner`, and of the bodies inside it, in the order of
+// body_paths().
 void append(const GraphSpec& spec, uint32_t owner, ModelGraph& out) {
   const auto base = static_cast<uint32_t>(out.kinds.size());
   for (int v = 0; v < spec.size(); ++v) {
@@ -94,13 +96,16 @@ void append(const GraphSpec& spec, uint32_t owner, ModelGraph& out) {
     const StreamEdgeType type = edge.type == EdgeType::kDefault        ? StreamEdgeType::full
                                 : edge.type == EdgeType::kProgrammatic ? StreamEdgeType::programmatic
                                                                        : StreamEdgeType::launch_order;
-    out.edges.push_back({base + static_cast<uint32_t>(edge.from), base + static_cast<uint32_t>(edge.to), type});
+    out.edges.push_back(
+        {base + static_cast<uint32_t>(edge.from), base + static_cast<uint32_t>(edge.to), type});
   }
   for (const auto& [node, bodies] : spec.bodies) {
     const bool is_child = spec.kinds[static_cast<size_t>(node)] == NodeKind::kChild;
     for (const GraphSpec& body : bodies) {
-      if (is_child) append(body, base + static_cast<uint32_t>(node), out);
-      else append_unclaimed(body, out);
+      if (is_child)
+        append(body, base + static_cast<uint32_t>(node), out);
+      else
+        append_unclaimed(body, out);
     }
   }
 }

@@ -436,7 +436,8 @@ GraphSpec random_graph(std::string_view kind, uint64_t seed, uint64_t index, int
     }
     if (placed == 0) spec.kinds[static_cast<size_t>(random.below(topology.n))] = mixed_in[0];
     if (kind == "all-child") {
-      fill_bodies(random, spec, 0, {NodeKind::kMemcpyDtoD, NodeKind::kMemset, NodeKind::kEmpty, NodeKind::kHost});
+      fill_bodies(random, spec, 0,
+                  {NodeKind::kMemcpyDtoD, NodeKind::kMemset, NodeKind::kEmpty, NodeKind::kHost});
     } else {
       fill_bodies(random, spec, 0, kBodyKinds);
     }
