@@ -19,7 +19,6 @@ namespace cglint::import {
 struct Limits {
   std::uint64_t max_decompressed_bytes = std::uint64_t{64} << 30;
   std::uint64_t max_compression_ratio = 250;         // checked beyond 64 MiB of output
-  std::uint32_t max_json_depth = 64;
   std::uint64_t max_nodes_per_graph = 20'000'000;
   std::uint64_t max_string_bytes = 16u << 20;
 };

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
@@ -615,6 +616,21 @@ TEST(KernelIdentity, TemplateNumbers) {
   EXPECT_EQ(numbers("void k<float, (int)7, true, -3, 4u, 12ul>(float*)"), (Numbers{std::nullopt, 7, 1, -3, 4, 12}));
   EXPECT_EQ(numbers("void outer<3>::k<false>(int)"), (Numbers{0}));
   EXPECT_TRUE(numbers("plain").empty());
+}
+
+// The fuzzer's seeds and what it found: a table or an error, nothing else.
+TEST(KernelTableCorpus, EveryFileIsReadOrRefused) {
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(CGLINT_TEST_DATA "/../corpus/kernel-table")) {
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    const auto table = parse_kernel_table(text, "t.toml", nullptr);
+    if (!table) {
+      EXPECT_FALSE(table.error().message.empty()) << entry.path();
+    }
+    ++files;
+  }
+  EXPECT_GT(files, 3U);
 }
 
 TEST(KernelIdentities, LabelsNodes) {
