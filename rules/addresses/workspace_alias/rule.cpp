@@ -69,6 +69,7 @@ struct SeenGraph {
   ir::ProcessId process;
   std::uint64_t end_sequence = 0;
   std::vector<Row> rows;             // by begin
+  std::vector<std::uint64_t> reach;  // per row: the largest end up to there
   std::vector<Span> launches;
   base::IdVector<NodeId, ir::StackId> stacks;  // of the graph
   ir::StringId home;                 // the private pool that most of its addresses lie in; empty: none
@@ -106,6 +107,8 @@ class Check final : public engine::RecordingCheck {
     }
     seen.stacks = graph.stack;
     std::sort(seen.rows.begin(), seen.rows.end(), [](const Row& a, const Row& b) { return std::tuple(a.begin, a.end, a.place, a.slot) < std::tuple(b.begin, b.end, b.place, b.slot); });
+    std::uint64_t reach = 0;
+    for (const Row& row : seen.rows) seen.reach.push_back(reach = std::max(reach, row.end));
     if (graph.facts.contains(Fact::replay_times))
       for (const ir::Replay& replay : graph.replays) {
         Span span{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min(), replay.launch_stream, replay.has_launch_stream};
@@ -178,23 +181,45 @@ class Check final : public engine::RecordingCheck {
 
   using Conflict = std::tuple<const Row*, const Row*, engine::Confidence>;
   static std::optional<Conflict> strongest_conflict(const SeenGraph& a, const SeenGraph& b) {
+    constexpr std::size_t kLookedAt = 256;  // rows for one row: many that share memory say no more than the first
     std::optional<Conflict> best;
-    std::size_t first = 0;
-    std::uint64_t longest = 0;
-    for (const Row& row : b.rows) longest = std::max(longest, row.end - row.begin);
-    for (const Row& x : a.rows) {
-      while (first < b.rows.size() && b.rows[first].begin + longest <= x.begin && b.rows[first].begin + longest >= longest) ++first;
-      std::size_t looked = 0;
-      for (std::size_t i = first; i < b.rows.size() && b.rows[i].begin < x.end && looked < 4096; ++i, ++looked) {
-        const Row& y = b.rows[i];
-        if (y.end <= x.begin || (!x.may_write() && !y.may_write())) continue;
-        const bool known = (x.writes() && y.mode != AccessMode::unknown) || (y.writes() && x.mode != AccessMode::unknown);
-        const engine::Confidence confidence = !known ? engine::Confidence::possible : x.exact && y.exact ? engine::Confidence::certain : engine::Confidence::likely;
-        // Ranges that are only bounded must begin at the same byte: two tensors of one block lie behind each other.
-        if (confidence == engine::Confidence::likely && x.start != y.start) continue;
-        if (!best || confidence > std::get<2>(*best)) best = Conflict{&x, &y, confidence};
-        if (std::get<2>(*best) == engine::Confidence::certain) return best;
+    const auto consider = [&](const Row& x, const Row& y) {
+      if (!x.may_write() && !y.may_write()) return;
+      const bool known = (x.writes() && y.mode != AccessMode::unknown) || (y.writes() && x.mode != AccessMode::unknown);
+      const engine::Confidence confidence = !known ? engine::Confidence::possible : x.exact && y.exact ? engine::Confidence::certain : engine::Confidence::likely;
+      if (!best || confidence > std::get<2>(*best)) best = Conflict{&x, &y, confidence};
+    };
+    // Ranges that are only bounded must begin at the same byte: two tensors of one block lie behind each other.
+    for (std::size_t i = 0, j = 0; i < a.rows.size() && j < b.rows.size();) {
+      if (a.rows[i].begin != b.rows[j].begin) {
+        a.rows[i].begin < b.rows[j].begin ? ++i : ++j;
+        continue;
       }
+      const std::uint64_t begin = a.rows[i].begin;
+      std::size_t i_end = i, j_end = j;
+      while (i_end < a.rows.size() && a.rows[i_end].begin == begin) ++i_end;
+      while (j_end < b.rows.size() && b.rows[j_end].begin == begin) ++j_end;
+      for (std::size_t x = i; x < std::min(i_end, i + kLookedAt); ++x)
+        for (std::size_t y = j; y < std::min(j_end, j + kLookedAt); ++y) consider(a.rows[x], b.rows[y]);
+      i = i_end;
+      j = j_end;
+      if (best && std::get<2>(*best) == engine::Confidence::certain) return best;
+    }
+    // Exact ranges may overlap anywhere.
+    std::vector<const Row*> exact;
+    std::uint64_t longest = 0;
+    for (const Row& row : b.rows) {
+      if (!row.exact) continue;
+      exact.push_back(&row);
+      longest = std::max(longest, row.end - row.begin);
+    }
+    for (const Row& x : a.rows) {
+      if (!x.exact || exact.empty()) continue;
+      const std::uint64_t from = x.begin > longest ? x.begin - longest : 0;
+      auto y = std::lower_bound(exact.begin(), exact.end(), from, [](const Row* row, std::uint64_t value) { return row->begin < value; });
+      for (std::size_t looked = 0; y != exact.end() && (*y)->begin < x.end && looked < kLookedAt; ++y, ++looked)
+        if ((*y)->end > x.begin) consider(x, **y);
+      if (best && std::get<2>(*best) == engine::Confidence::certain) return best;
     }
     return best;
   }
@@ -317,9 +342,11 @@ class Check final : public engine::RecordingCheck {
          row != graph.rows.end() && row->begin == address; ++row)
       if (row->place < before && (known ? row->writes() && row->start == address : row->may_write())) return &*row;
     if (known) return nullptr;
-    for (const Row& row : graph.rows) {
-      if (row.begin > address) break;
-      if (address < row.end && row.place < before && row.may_write()) return &row;
+    auto row = std::upper_bound(graph.rows.begin(), graph.rows.end(), address, [](std::uint64_t value, const Row& r) { return value < r.begin; });
+    while (row != graph.rows.begin()) {
+      --row;
+      if (graph.reach[static_cast<std::size_t>(row - graph.rows.begin())] <= address) break;
+      if (address < row->end && row->place < before && row->may_write()) return &*row;
     }
     return nullptr;
   }
