@@ -64,7 +64,7 @@ struct SeenGraph {
 struct UseKey {
   ir::ProcessId process;
   AllocationId allocation;           // that held it at capture; invalid: none
-  std::uint64_t value = 0;
+  std::uint64_t value = 0;           // the allocation's base where no blocks of it are known
   ir::FunctionId function;           // invalid for copies
   std::uint32_t word = 0;
   friend bool operator==(const UseKey&, const UseKey&) = default;
@@ -164,11 +164,13 @@ class Check final : public engine::RecordingCheck {
       for (const NodeId node : graph.nodes()) last_sequence_ = std::max(last_sequence_, graph.sequence[node]);
     }
     std::vector<bool> used;
-    const auto uses_memory = [&](AllocationId id) {
+    const auto uses_memory = [&](AllocationId id, std::uint64_t offset = 0) {
       if (eager || !id.is_valid()) return;
       if (used.size() <= id.index()) used.resize(std::size_t{id.index()} + 1, false);
       if (!used[id.index()]) graphs_[index].memory.push_back(id);
       used[id.index()] = true;
+      const auto [first, inserted] = first_offset_.try_emplace(id, offset);
+      if (first->second != offset) first->second = kSeveral;
     };
     for (const NodeId node : graph.nodes()) {
       if (!graph.enabled.empty() && graph.enabled[node] == 0) continue;
@@ -178,7 +180,7 @@ class Check final : public engine::RecordingCheck {
           const ir::ParamWord& word = words[i];
           if (word.size_bytes != 8 || (!word.allocation.is_valid() && (word.value < kLowestAddress || word.value >= kHighestAddress))) continue;
           if (kernel->function.is_valid()) count(kernel->function, i, word.allocation.is_valid());
-          uses_memory(word.allocation);
+          uses_memory(word.allocation, word.allocation_offset);
           if (!eager) note(context, index, node, {graph.info.process, word.allocation, word.value, kernel->function, i}, word.slot, word.offset_bytes, &word);
         }
       } else if (const ir::MemcpyNode* const copy = graph.memcpy(node); copy != nullptr && !eager && graph.facts.contains(Fact::copy_params)) {
@@ -227,9 +229,11 @@ class Check final : public engine::RecordingCheck {
     ++(inside ? words[word].first : words[word].second);
   }
 
-  void note(const engine::GraphContext& context, std::uint32_t index, NodeId node, const UseKey& key, std::uint16_t slot, std::uint16_t offset_bytes,
+  void note(const engine::GraphContext& context, std::uint32_t index, NodeId node, UseKey key, std::uint16_t slot, std::uint16_t offset_bytes,
             const ir::ParamWord* word) {
     const ir::Graph& graph = context.graph;
+    // Where in its allocation an address lies matters only if blocks of it are known.
+    if (key.allocation.is_valid() && !graph.facts.contains(Fact::allocator_state)) key.value = context.recording.allocations[key.allocation].base;
     const auto [it, inserted] = use_index_.try_emplace(key, uses_.size());
     if (inserted) {
       Use use;
@@ -434,15 +438,10 @@ class Check final : public engine::RecordingCheck {
     if (from_python_) return true;
     for (const ir::Process& process : recording.processes)
       if (!recording.text(process.framework).empty()) return true;
-    std::map<AllocationId, std::uint64_t> first;
-    for (const Use& use : uses_) {
-      if (!recording.allocations.contains(use.key.allocation)) continue;
-      const ir::Allocation& row = recording.allocations[use.key.allocation];
-      if (row.size_bytes < (std::uint64_t{2} << 20) || row.kind == ir::Allocation::Kind::host_registered) continue;
-      const auto [it, inserted] = first.try_emplace(use.key.allocation, use.key.value);
-      if (!inserted && it->second != use.key.value) return true;
-    }
-    return false;
+    return std::any_of(first_offset_.begin(), first_offset_.end(), [&](const auto& entry) {
+      const ir::Allocation& row = recording.allocations[entry.first];
+      return entry.second == kSeveral && row.size_bytes >= std::uint64_t{2} << 20 && row.kind != ir::Allocation::Kind::host_registered;
+    });
   }
 
   static std::string what(const engine::RecordingContext& context, const Use& use) {
@@ -503,6 +502,8 @@ class Check final : public engine::RecordingCheck {
   std::vector<Use> uses_;
   std::unordered_map<UseKey, std::size_t, UseHash> use_index_;
   std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> anywhere_;  // by function and word: inside, outside known memory
+  static constexpr std::uint64_t kSeveral = ~std::uint64_t{0};
+  std::unordered_map<AllocationId, std::uint64_t> first_offset_;  // of an address in the allocation; kSeveral: more than one
   bool state_expected_ = false, from_python_ = false;
   std::uint64_t last_sequence_ = 0;  // something happened in the process as late as this
 

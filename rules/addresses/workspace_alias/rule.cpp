@@ -81,6 +81,8 @@ class Check final : public engine::RecordingCheck {
     const ir::Graph& graph = context.graph;
     if (graph.info.role == ir::GraphRole::eager || graph.info.role == ir::GraphRole::body || graph.node_count() == 0) return;
     if (!graph.facts.contains(Fact::allocator_state)) state_missing_ = true;
+    // Nothing to compare it by: no pools, and it was not launched.
+    if (!graph.facts.contains(Fact::allocator_state) && graph.replays.empty()) return;
     const analysis::AccessTable& table = context.analyses.access_table();
     if (row_count_ + table.rows().size() > kMaxRows) {
       ++left_out_;
@@ -267,36 +269,47 @@ class Check final : public engine::RecordingCheck {
   // The same argument of the same kernel, with the same address, in graphs of different private pools: a workspace that belongs to one of them.
   void foreign_scratch(const engine::RecordingContext& context, engine::FindingSink& sink) const {
     using Key = std::tuple<ir::ProcessId, std::uint64_t, ir::FunctionId, std::uint16_t, std::uint16_t>;
-    std::map<Key, std::vector<std::pair<std::size_t, const Row*>>> users;
-    for (std::size_t i = 0; i < graphs_.size(); ++i) {
-      if (graphs_[i].home == ir::kEmptyString) continue;
-      for (const Row& row : graphs_[i].rows) {
-        if (row.slot == analysis::Access::kNoSlot || !row.may_write()) continue;
-        const ir::AllocatorBlock* const block = block_of(graphs_[i].process, row.start);
-        if (block == nullptr || block->pool == ir::kEmptyString) continue;
-        auto& list = users[{graphs_[i].process, row.start, row.function, row.slot, row.offset_bytes}];
-        if (list.empty() || list.back().first != i) list.emplace_back(i, &row);
+    struct Users {
+      std::size_t guest = 0, owner = ~std::size_t{0};  // graphs
+      const Row* guest_row = nullptr;
+      const Row* owner_row = nullptr;
+    };
+    // First what lies in another graph's pool, which is little.
+    std::map<Key, Users> users;
+    for (const bool of_guests : {true, false}) {
+      if (!of_guests && users.empty()) return;
+      for (std::size_t i = 0; i < graphs_.size(); ++i) {
+        if (graphs_[i].home == ir::kEmptyString) continue;
+        for (const Row& row : graphs_[i].rows) {
+          if (row.slot == analysis::Access::kNoSlot || !row.may_write()) continue;
+          const ir::AllocatorBlock* const block = block_of(graphs_[i].process, row.start);
+          if (block == nullptr || block->pool == ir::kEmptyString || (block->pool != graphs_[i].home) != of_guests) continue;
+          const Key key{graphs_[i].process, row.start, row.function, row.slot, row.offset_bytes};
+          if (of_guests) {
+            users.try_emplace(key, Users{i, ~std::size_t{0}, &row, nullptr});
+          } else if (const auto known = users.find(key); known != users.end() && known->second.owner_row == nullptr) {
+            known->second.owner = i;
+            known->second.owner_row = &row;
+          }
+        }
       }
     }
-    for (const auto& [key, list] : users) {
-      const ir::AllocatorBlock& block = *block_of(std::get<0>(key), std::get<1>(key));
-      const auto owner = std::find_if(list.begin(), list.end(), [&](const auto& use) { return graphs_[use.first].home == block.pool; });
-      const auto guest = std::find_if(list.begin(), list.end(), [&](const auto& use) { return graphs_[use.first].home != block.pool; });
-      if (owner == list.end() || guest == list.end()) continue;
-      const SeenGraph& a = graphs_[guest->first];
-      const SeenGraph& b = graphs_[owner->first];
+    for (const auto& [key, use] : users) {
+      if (use.owner_row == nullptr) continue;
+      const SeenGraph& a = graphs_[use.guest];
+      const SeenGraph& b = graphs_[use.owner];
       engine::Finding finding = start(a, engine::Confidence::likely);
       finding.rests_on.insert(Fact::allocator_state);
       finding.also_in = {b.finding.graph_name};
       finding.message = fmt::format("{} of {} is a workspace in the private pool of graph {}, while this graph has a pool of its own: it is gone when that graph is, and "
                                     "shared when both run",
-                                    argument_name(context.identities.of(std::get<2>(key)), std::get<3>(key), std::get<4>(key)), label(context, *guest->second), b.finding.graph_name);
-      describe(context, finding, a, *guest->second, "uses it");
-      describe(context, finding, b, *owner->second, "owner's use");
+                                    argument_name(context.identities.of(std::get<2>(key)), std::get<3>(key), std::get<4>(key)), label(context, *use.guest_row), b.finding.graph_name);
+      describe(context, finding, a, *use.guest_row, "uses it");
+      describe(context, finding, b, *use.owner_row, "owner's use");
       finding.fix.text =
           "make the workspace before the first capture and outside any graph's pool (for cuBLAS: one per stream, set by the caller), or capture the graphs "
           "into one shared pool and retire them together";
-      sink.report(std::move(finding), "pool|" + basis(context, *guest->second));
+      sink.report(std::move(finding), "pool|" + basis(context, *use.guest_row));
     }
   }
 
