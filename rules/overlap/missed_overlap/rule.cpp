@@ -45,6 +45,8 @@ constexpr engine::RuleInfo kInfo = {
 constexpr std::uint32_t kWindow = 256;
 constexpr std::size_t kMaxWriters = 8;
 constexpr std::size_t kMaxParents = 12;
+// Accesses looked at in all: bounds that take in a whole pool would make it quadratic.
+constexpr std::size_t kMaxLookedAt = 20'000'000;
 
 using Ancestors = std::bitset<kWindow>;  // itself included; bit i is the i-th node of the window
 
@@ -67,6 +69,7 @@ class MissedOverlap final : public engine::Rule {
     const analysis::NodeTimes& times = context.analyses.node_times();
     if (!times.available) return sink.not_checked({Fact::node_identity}, "the replay operations could not be matched to nodes");
     const Dependences dependences(context);
+    if (dependences.gave_up()) return sink.not_checked({}, "too many accesses share bytes");
     std::vector<Missed> found;
     for (std::uint32_t position = 0; position < dependences.size(); ++position)
       if (std::optional<Missed> missed = best_at(context, dependences, position)) found.push_back(std::move(*missed));
@@ -101,13 +104,14 @@ class MissedOverlap final : public engine::Rule {
         opaque_before_[position + 1] = opaque_before_[position] + (opaque ? 1U : 0U);
         std::set<std::uint32_t> parents;
         for (const Access& row : table_.of(node))
-          if (row.may_read()) add_writers(position, row, parents);
+          if (row.may_read() && !gave_up()) add_writers(position, row, parents);
         parents_[position].assign(parents.begin(), parents.end());
       }
     }
     [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(parents_.size()); }
     [[nodiscard]] const std::vector<std::uint32_t>& parents(std::uint32_t position) const { return parents_[position]; }
     [[nodiscard]] NodeId node(std::uint32_t position) const { return order_.order[position]; }
+    [[nodiscard]] bool gave_up() const { return looked_at_ > kMaxLookedAt; }
     [[nodiscard]] std::int64_t time_ns(NodeId node) const { return time_ns_[node]; }
     [[nodiscard]] bool has_opaque(std::uint32_t first, std::uint32_t last) const { return opaque_before_[last + 1] != opaque_before_[first]; }
 
@@ -117,7 +121,9 @@ class MissedOverlap final : public engine::Rule {
     const Writers& writers_of(const ByteRange& range) {
       const auto [it, inserted] = writers_.try_emplace({range.begin, range.end});
       if (inserted) {
-        for (const Access* other : table_.touching(range.begin, range.end))
+        const std::vector<const Access*> touching = table_.touching(range.begin, range.end);
+        looked_at_ += touching.size();
+        for (const Access* other : touching)
           if (other->may_write()) it->second.emplace_back(order_.position[other->node], other);
         std::stable_sort(it->second.begin(), it->second.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
       }
@@ -142,6 +148,7 @@ class MissedOverlap final : public engine::Rule {
     std::vector<std::vector<std::uint32_t>> parents_;
     std::vector<std::uint32_t> opaque_before_;
     base::IdVector<NodeId, std::int64_t> time_ns_;
+    std::size_t looked_at_ = 0;
   };
 
   // The two chains that meet at `position` of which the overlap would gain most.
