@@ -333,6 +333,7 @@ void write_tables(JsonWriter& json, const SharedTables& shared, Tables& tables) 
     const FrameText& frame = shared.stacks.frame(index);
     json.begin_object();
     if (frame.is_native) json.field("kind", "native");
+    if (frame.is_generated) json.field("generated", true);
     json.field("file", std::string_view(frame.file));
     json.field("function", std::string_view(frame.function));
     json.field("line", frame.line);

@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstring>
+
 namespace cglint::capture {
 namespace {
 
@@ -25,6 +27,7 @@ struct Python {
   void (*decref)(void*) = nullptr;
   void (*clear_error)() = nullptr;
   bool found = false;
+  bool is_free_threaded = false;  // there is no lock that keeps other threads still
 };
 
 template <typename Function>
@@ -35,6 +38,8 @@ bool find(Function& function, const char* name) {
 
 Python load() {
   Python p;
+  const char* (*version)() = nullptr;  // "3.13.0 experimental free-threading build (...)", "3.14.0 free-threading build (...)"
+  p.is_free_threaded = find(version, "Py_GetVersion") && std::strstr(version(), "free-threading") != nullptr;
   if (!find(p.is_finalizing, "Py_IsFinalizing")) find(p.is_finalizing, "_Py_IsFinalizing");
   p.found = find(p.is_initialized, "Py_IsInitialized") && find(p.gilstate_ensure, "PyGILState_Ensure") &&
             find(p.gilstate_release, "PyGILState_Release") &&
@@ -205,6 +210,8 @@ FramesResult python_frames(std::vector<FrameText>& frames, int timeout_ms) {
   if (state == nullptr) return FramesResult::no_python;
   if (p->current_state() == state) {
     walk(*p, state, frames);
+  } else if (p->is_free_threaded) {
+    return FramesResult::no_python;
   } else {
     const FramesResult result = ask(state, frames, timeout_ms);
     if (result != FramesResult::ok) return result;

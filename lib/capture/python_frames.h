@@ -5,7 +5,8 @@
 //   at most
 //     `timeout_ms` for it to get the lock, so that a thread that keeps the lock while it waits for us cannot
 //     block the process;
-//   - a thread without a Python thread state has no frames.
+//   - a thread without a Python thread state has no frames; nor has, in a free-threaded Python, one that is
+//     not attached: there is no lock that a helper could take.
 #pragma once
 
 #include <cstdint>

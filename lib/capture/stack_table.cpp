@@ -9,6 +9,7 @@ std::uint32_t StackTable::add_frame(const FrameText& frame) {
   key += '\0';
   key += std::to_string(frame.line);
   if (frame.is_native) key += 'n';
+  if (frame.is_generated) key += 'g';
   const auto [place, is_new] =
       frame_by_key_.try_emplace(std::move(key), static_cast<std::uint32_t>(frames_.size()));
   if (is_new) frames_.push_back(frame);

@@ -19,6 +19,7 @@ struct FrameText {
   std::string function;
   std::uint32_t line = 0;  // 0: unknown
   bool is_native = false;  // then the file is the module's unless the line is known
+  bool is_generated = false;  // the file was written by a compiler
 };
 
 class StackTable {

@@ -66,7 +66,12 @@ std::vector<engine::SourceLocation> sources_of(const ir::Recording& recording, i
   // The line in compiler output that the user's line led to.
   const auto generated = std::find_if(frames.begin(), frames.begin() + static_cast<std::ptrdiff_t>(chosen),
                                       [](const ir::Frame& f) { return f.generated; });
-  if (generated != frames.begin() + static_cast<std::ptrdiff_t>(chosen)) sources.push_back(location(recording, *generated, role));
+  if (generated == frames.begin() + static_cast<std::ptrdiff_t>(chosen)) return sources;
+  sources.push_back(location(recording, *generated, role));
+  // A recorder that followed it put the line right behind it; otherwise torch's own frames, which call the compiled code, are between.
+  if (std::next(generated) != frames.begin() + static_cast<std::ptrdiff_t>(chosen))
+    sources.back().role += sources.back().role.empty() ? "the line that it was made from is not known: the caller is named"
+                                                       : "; the line that it was made from is not known: the caller is named";
   return sources;
 }
 

@@ -117,6 +117,10 @@ std::uint32_t Recorder::take_stack() {
     } else {
       misses_in_a_row_.store(0, std::memory_order_relaxed);
     }
+    if (std::any_of(frames.begin(), frames.end(), [](const capture::FrameText& frame) { return capture::is_generated_file(frame.file); })) {
+      const std::lock_guard lock(generated_mutex_);
+      generated_.follow(frames);
+    }
     if (settings_.redact)
       for (capture::FrameText& frame : frames) frame.file = base_name(frame.file);
   }

@@ -17,6 +17,7 @@
 #include "capture/allocation_timeline.h"
 #include "capture/capture_book.h"
 #include "capture/eager_book.h"
+#include "capture/generated_source.h"
 #include "capture/graph_walker.h"
 #include "capture/native_frames.h"
 #include "capture/process_facts.h"
@@ -196,6 +197,9 @@ class Recorder {
   std::string pending_;            // lines to write with the next ones
   std::vector<capture::StreamFacts> streams_;
   std::uint64_t dropped_ = 0, execs_given_up_ = 0;
+
+  std::mutex generated_mutex_;  // taken alone
+  capture::GeneratedSources generated_;
 
   std::mutex eager_mutex_;  // taken after the others
   capture::EagerBook eager_;

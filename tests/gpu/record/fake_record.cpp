@@ -8,6 +8,7 @@
 #include "capture/allocator_blocks.h"
 #include "capture/graph_record.h"
 #include "capture/process_facts.h"
+#include "capture/python_frames.h"
 #include "capture/record_file.h"
 
 namespace {
@@ -59,6 +60,16 @@ EXPORT void fake_graph(std::uint64_t address) {
   write_graph(graph, {stacks, ranges, {}}, lines);
   write_graph_end(graph.number, lines);
   file.write(lines);
+}
+// The calling thread's Python frames, as "function:line;" each; "none", or "late". Valid until the next call.
+EXPORT const char* fake_frames() {
+  using namespace cglint::capture;
+  static std::string text;
+  std::vector<FrameText> frames;
+  const FramesResult result = python_frames(frames, 2000);
+  text = result == FramesResult::ok ? "" : result == FramesResult::no_python ? "none" : "late";
+  for (const FrameText& frame : frames) text += frame.function + ":" + std::to_string(frame.line) + ";";
+  return text.c_str();
 }
 EXPORT void fake_flush() {
   const std::lock_guard lock(mutex);

@@ -219,6 +219,32 @@ def chain(python, helper, library, cglint, folder):
         check(done.returncode == 0 and done.stdout == "ran on\n" and done.stderr == "", f"{options}: {done}")
 
 
+def frames(python, helper, library, cglint, folder):
+    """Frames of a thread that holds the interpreter lock, and of one that gave it up, on each thread."""
+    done, _ = run(python, helper, library, folder, """import ctypes, os, sys, threading
+path = os.environ["CUDA_INJECTION64_PATH"]
+def inner(load):
+    function = load(path).fake_frames
+    function.restype = ctypes.c_char_p
+    return function().decode()
+def outer():
+    return [inner(ctypes.PyDLL), inner(ctypes.CDLL)]
+results = [outer()]
+thread = threading.Thread(target=lambda: results.append(outer()))
+thread.start()
+thread.join()
+print(results[0])
+print(results[1])
+print(hasattr(sys, "_is_gil_enabled") and "free-threading" in sys.version)
+""")
+    check(done.returncode == 0 and done.stderr == "", f"{done}")
+    lines = done.stdout.splitlines()
+    free = lines[2] == "True"  # there only a thread that is attached has frames
+    check(lines[0] == str(["inner:6;outer:8;<module>:9;", "none" if free else "inner:6;outer:8;<module>:9;"]), f"{python}: {done.stdout}")
+    for part in eval(lines[1])[:1 if free else 2]:
+        check(part.startswith("inner:6;outer:8;<lambda>:10;") and "run:" in part, f"{python}: {done.stdout}")
+
+
 def provenance(python, helper, library, cglint, folder):
     torch_at(folder)
     done, _ = run(python, helper, library, folder, r'''
@@ -258,7 +284,7 @@ def main(helper, library, cglint):
             if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0 and minor != sys.version_info[1]:
                 pythons.append(path)
     for python in pythons:
-        for test in (states, failures, chain, provenance):
+        for test in (states, failures, chain, frames, provenance):
             with tempfile.TemporaryDirectory() as folder:
                 print(f"{python}: {test.__name__}", flush=True)
                 test(python, helper, library, cglint, pathlib.Path(os.path.realpath(folder)))

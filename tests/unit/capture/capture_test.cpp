@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "capture/eager_book.h"
 #include "capture/elf_lines.h"
 #include "capture/elf_symbols.h"
+#include "capture/generated_source.h"
 #include "capture/graph_record.h"
 #include "capture/native_frames.h"
 #include "capture/process_facts.h"
@@ -525,6 +527,86 @@ TEST(AllocatorBlocks, ManyAreSeveralLinesOfOneMoment) {
   lines.clear();
   write_blocks({}, pools, 9, lines);
   EXPECT_EQ(lines, "{\"type\":\"allocator_blocks\",\"process\":0,\"sequence\":9,\"blocks\":[]}\n");
+}
+
+const char* const kGeneratedPath = "/tmp/torchinductor_user/j3/cj3aaa4oa3cxacjerv7baomyivvg5jvg7usxhp2tlidhqirw7j2s.py";
+
+TEST(GeneratedSource, FilesAreKnownByTheirNames) {
+  EXPECT_TRUE(is_generated_file(kGeneratedPath));
+  EXPECT_TRUE(is_generated_file("<eval_with_key>.12 from /a/b.py:3 in f"));
+  EXPECT_FALSE(is_generated_file("/tmp/torchinductor_user/xx/cj3aaa4oa3cxacjerv7baomyivvg5jvg7usxhp2tlidhqirw7j2s.py"));
+  EXPECT_FALSE(is_generated_file("/home/user/co/config.py"));
+  EXPECT_FALSE(is_generated_file("/home/user/as/cascade_attention_kernels_v2.py"));
+  EXPECT_FALSE(is_generated_file("<string>"));
+  EXPECT_FALSE(is_generated_file(""));
+  EXPECT_FALSE(is_generated_file("/c.py"));
+}
+
+TEST(GeneratedSource, LinesAreFollowedByTheCommentAbove) {
+  const SourceComments comments(
+      "# AOT ID: ['0_inference']\n"
+      "# Topologically Sorted Source Nodes: [a], Original ATen: [aten.mm], File: /m/other.py:1 in f\n"
+      "triton_0 = async_compile.triton('x')\n"
+      "def call(args):\n"
+      "    arg0_1, = args\n"
+      "        # Topologically Sorted Source Nodes: [mm], Original ATen: [aten.mm], File: /m/a b.py:812 in forward, File: /m/model.py:813 in forward\n"
+      "        extern_kernels.mm(a, b, out=c)\n"
+      "        del a\n"
+      "        # Topologically Sorted Source Nodes: [add], Original ATen: [aten.add]\n"
+      "        triton_0.run(c)\n"
+      "        # File: /m/model.py:820, code: y = x\r\n"
+      "        # [Provenance debug handles] triton_0:2\n"
+      "        stream0 = get_raw_stream(0)\n"
+      "        triton_0.run(d)\n");
+  const auto at = [&](std::uint32_t line) {
+    const FrameText frame = comments.find(line);
+    return frame.file + ":" + std::to_string(frame.line) + " " + frame.function;
+  };
+  EXPECT_EQ(at(7), "/m/a b.py:812 forward");
+  EXPECT_EQ(at(8), "/m/a b.py:812 forward");
+  EXPECT_EQ(at(5), ":0 ");   // the comment above belongs to something outside the function
+  EXPECT_EQ(at(10), ":0 ");  // a comment that does not tell
+  EXPECT_EQ(at(14), "/m/model.py:820 ");
+  EXPECT_EQ(at(0), ":0 ");
+  EXPECT_EQ(at(5000), ":0 ");
+}
+
+TEST(GeneratedSource, HostileFilesTellNothing) {
+  for (const char* text : {"# File: ", "# File: x", "# File: :5", "# File: x:0", "# File: x:-1", "# File: x:99999999999", "# File: x:5y",
+                           "# File: x: in f", "#File: in ", ""})
+    EXPECT_TRUE(SourceComments(text).find(2).file.empty()) << text;
+  EXPECT_TRUE(SourceComments("# File: " + std::string(1 << 20, 'x') + ":7 in f\n").find(2).file.empty());
+  EXPECT_TRUE(SourceComments("# File: " + std::string(5000, 'x') + ":7 in f\n").find(2).file.empty());
+  std::string many;
+  for (std::size_t i = 0; i <= SourceComments::kMaxComments; ++i) many += "# File: x:1 in f\n";
+  EXPECT_TRUE(SourceComments(many).find(2).file.empty());
+}
+
+TEST(GeneratedSource, FramesOfGeneratedFilesAreMarkedAndFollowed) {
+  const std::string folder = temporary_folder();
+  const std::string file = folder + "/j3/cj3aaa4oa3cxacjerv7baomyivvg5jvg7usxhp2tlidhqirw7j2s.py";
+  std::filesystem::create_directories(folder + "/j3");
+  std::ofstream(file) << "def call(args):\n    # Source Nodes: [mm], File: /m/model.py:812 in forward\n    extern_kernels.mm(a)\n";
+  GeneratedSources sources;
+  std::vector<FrameText> frames = {{file, "call", 3}, {"/v/site-packages/torch/_inductor/utils.py", "run", 9}, {"/m/main.py", "main", 1}};
+  sources.follow(frames);
+  ASSERT_EQ(frames.size(), 4U);
+  EXPECT_TRUE(frames[0].is_generated);
+  EXPECT_EQ(frames[1].file + " " + frames[1].function, "/m/model.py forward");
+  EXPECT_EQ(frames[1].line, 812U);
+  EXPECT_FALSE(frames[1].is_generated || frames[3].is_generated);
+  // What is not a file, or is not there, is marked and not followed.
+  const std::string a_folder = folder + "/j3/cj3bbb4oa3cxacjerv7baomyivvg5jvg7usxhp2tlidhqirw7j2s.py";
+  const std::string a_pipe = folder + "/j3/cj3ccc4oa3cxacjerv7baomyivvg5jvg7usxhp2tlidhqirw7j2s.py";
+  std::filesystem::create_directories(a_folder);
+  ASSERT_EQ(mkfifo(a_pipe.c_str(), 0600), 0);
+  for (const std::string& other : {a_folder, a_pipe, std::string(kGeneratedPath), std::string("<eval_with_key>.1")}) {
+    std::vector<FrameText> alone = {{other, "call", 3}};
+    sources.follow(alone);
+    EXPECT_EQ(alone.size(), 1U) << other;
+    EXPECT_TRUE(alone[0].is_generated) << other;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
