@@ -74,6 +74,10 @@ bool is_generated_file(std::string_view path) {
          name.starts_with(path.substr(slash - 2, 2));
 }
 
+bool is_helper_file(std::string_view path) {
+  return path.ends_with("/cglint_python_helper/sitecustomize.py");
+}
+
 SourceComments::SourceComments(std::string_view text) {
   std::uint32_t number = 0;
   for (std::size_t begin = 0; begin < text.size() && marks_.size() < kMaxComments;) {
@@ -105,6 +109,7 @@ FrameText SourceComments::find(std::uint32_t line) const {
 }
 
 void GeneratedSources::follow(std::vector<FrameText>& frames) {
+  std::erase_if(frames, [](const FrameText& frame) { return is_helper_file(frame.file); });
   bool is_followed = false;
   for (std::size_t i = 0; i < frames.size(); ++i) {
     if (!is_generated_file(frames[i].file)) continue;

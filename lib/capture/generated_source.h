@@ -16,6 +16,9 @@ namespace cglint::capture {
 // By its name: a file of Inductor's cache ("xy/cxy....py"), or code that FX made in memory.
 bool is_generated_file(std::string_view path);
 
+// The start-up hook of `cglint record`, whose wrappers stand between torch and the program: nobody's source.
+bool is_helper_file(std::string_view path);
+
 // The comments of a generated file that tell where its lines come from.
 class SourceComments {
  public:
@@ -37,7 +40,7 @@ class SourceComments {
 // Not thread safe. Does file I/O: never with a lock held that a callback of the driver takes.
 class GeneratedSources {
  public:
-  // Innermost first. Marks frames of generated files, and puts the program's line behind the innermost one if it is known.
+  // Innermost first. Drops frames of the start-up hook, marks frames of generated files, and puts the program's line behind the innermost one if it is known.
   void follow(std::vector<FrameText>& frames);
 
   static constexpr std::size_t kMaxFiles = 1024;               // later ones are not read

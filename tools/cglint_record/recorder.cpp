@@ -117,7 +117,7 @@ std::uint32_t Recorder::take_stack() {
     } else {
       misses_in_a_row_.store(0, std::memory_order_relaxed);
     }
-    if (std::any_of(frames.begin(), frames.end(), [](const capture::FrameText& frame) { return capture::is_generated_file(frame.file); })) {
+    if (std::any_of(frames.begin(), frames.end(), [](const capture::FrameText& frame) { return capture::is_generated_file(frame.file) || capture::is_helper_file(frame.file); })) {
       const std::lock_guard lock(generated_mutex_);
       generated_.follow(frames);
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capture/allocator_blocks.h"
+#include "capture/generated_source.h"
 #include "capture/graph_record.h"
 #include "capture/process_facts.h"
 #include "capture/python_frames.h"
@@ -67,6 +68,7 @@ EXPORT const char* fake_frames() {
   static std::string text;
   std::vector<FrameText> frames;
   const FramesResult result = python_frames(frames, 2000);
+  GeneratedSources().follow(frames);
   text = result == FramesResult::ok ? "" : result == FramesResult::no_python ? "none" : "late";
   for (const FrameText& frame : frames) text += frame.function + ":" + std::to_string(frame.line) + ";";
   return text.c_str();

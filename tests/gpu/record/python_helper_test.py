@@ -245,6 +245,16 @@ print(hasattr(sys, "_is_gil_enabled") and "free-threading" in sys.version)
         check(part.startswith("inner:6;outer:8;<lambda>:10;") and "run:" in part, f"{python}: {done.stdout}")
 
 
+def hidden(python, helper, library, cglint, folder):
+    """The hook's wrappers are in no stack."""
+    torch_at(folder)
+    text = TORCH["torch/cuda/graphs.py"].replace("    def capture_end(self, fail=False):\n", "    def capture_end(self, fail=False):\n        library.fake_frames.restype = ctypes.c_char_p\n        print(library.fake_frames().decode())\n")
+    (folder / "torch/cuda/graphs.py").write_text(text)
+    done, _ = run(python, helper, library, folder, LOADED + "graph = torch.cuda.graphs.CUDAGraph()\ngraph.capture_begin()\nassert graph.capture_end.__wrapped__\ngraph.capture_end()\n")
+    names = [part.split(":")[0] for part in done.stdout.strip().split(";")]
+    check(names in (["capture_end", "<module>", ""], ["none"]), f"{done}")
+
+
 def provenance(python, helper, library, cglint, folder):
     torch_at(folder)
     done, _ = run(python, helper, library, folder, r'''
@@ -284,7 +294,7 @@ def main(helper, library, cglint):
             if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0 and minor != sys.version_info[1]:
                 pythons.append(path)
     for python in pythons:
-        for test in (states, failures, chain, frames, provenance):
+        for test in (states, failures, chain, frames, hidden, provenance):
             with tempfile.TemporaryDirectory() as folder:
                 print(f"{python}: {test.__name__}", flush=True)
                 test(python, helper, library, cglint, pathlib.Path(os.path.realpath(folder)))

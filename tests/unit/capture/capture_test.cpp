@@ -588,7 +588,8 @@ TEST(GeneratedSource, FramesOfGeneratedFilesAreMarkedAndFollowed) {
   std::filesystem::create_directories(folder + "/j3");
   std::ofstream(file) << "def call(args):\n    # Source Nodes: [mm], File: /m/model.py:812 in forward\n    extern_kernels.mm(a)\n";
   GeneratedSources sources;
-  std::vector<FrameText> frames = {{file, "call", 3}, {"/v/site-packages/torch/_inductor/utils.py", "run", 9}, {"/m/main.py", "main", 1}};
+  std::vector<FrameText> frames = {{file, "call", 3}, {"/v/site-packages/torch/_inductor/utils.py", "run", 9}, {"/v/site-packages/cglint/bin/cglint_python_helper/sitecustomize.py", "wrapper", 5},
+                                   {"/m/main.py", "main", 1}};
   sources.follow(frames);
   ASSERT_EQ(frames.size(), 4U);
   EXPECT_TRUE(frames[0].is_generated);

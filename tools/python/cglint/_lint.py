@@ -79,6 +79,7 @@ def assert_clean(graph_or_path, max_streams=None, **options):
     """AssertionError with the findings, their lines and fixes, unless `graph_or_path` is clean; what was asked for and could not be
     checked, and input that was lost, fail too. A str or os.PathLike is a recording on disk, anything else a graph; options are those
     of lint() or check(). Returns the Report."""
+    __tracebackhide__ = True
     function = lint if isinstance(graph_or_path, (str, os.PathLike)) else check
     report = function(graph_or_path, max_streams=max_streams, **options)
     if not report.is_clean:

@@ -15,6 +15,7 @@ def cglint_clean(tmp_path):
     count = 0
 
     def check(graph_or_path, max_streams=None, **options):
+        __tracebackhide__ = True
         nonlocal count
         if not isinstance(graph_or_path, (str, os.PathLike)) and "keep" not in options:
             options["keep"] = tmp_path / "graph_{}.cgl.jsonl".format(count)
