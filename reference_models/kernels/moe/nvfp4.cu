@@ -1,5 +1,7 @@
 #include <cuda_fp8.h>
 
+#include <cstring>
+
 #include "kernels/moe/nvfp4.h"
 #include "kernels/moe/ptx.cuh"
 
@@ -203,6 +205,39 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
 }
 
+// A copy whose padding is zero. What the stack held there would be part of the recorded launch, and looks like an
+// address at times.
+QuantizeNvfp4Args without_padding(const QuantizeNvfp4Args& args) {
+  QuantizeNvfp4Args clean;
+  std::memset(static_cast<void*>(&clean), 0, sizeof clean);
+  clean.x = args.x;
+  clean.rows = args.rows;
+  clean.columns = args.columns;
+  clean.global_scale = args.global_scale;
+  clean.layout = args.layout;
+  clean.zero_padding = args.zero_padding;
+  clean.q = args.q;
+  clean.scales = args.scales;
+  return clean;
+}
+Nvfp4GemmArgs without_padding(const Nvfp4GemmArgs& args) {
+  Nvfp4GemmArgs clean;
+  std::memset(static_cast<void*>(&clean), 0, sizeof clean);
+  clean.x = args.x;
+  clean.x_scales = args.x_scales;
+  clean.x_layout = args.x_layout;
+  clean.w = args.w;
+  clean.w_scales = args.w_scales;
+  clean.alpha = args.alpha;
+  clean.bias = args.bias;
+  clean.rows = args.rows;
+  clean.n = args.n;
+  clean.k = args.k;
+  clean.reads_padding = args.reads_padding;
+  clean.out = args.out;
+  return clean;
+}
+
 }  // namespace
 
 cudaError_t launch_quantize_nvfp4(const LaunchContext& ctx, const QuantizeNvfp4Args& args) {
@@ -218,7 +253,7 @@ cudaError_t launch_quantize_nvfp4(const LaunchContext& ctx, const QuantizeNvfp4A
   if (padded_rows > 65535) return cudaErrorInvalidValue;
   const dim3 grid(static_cast<unsigned>((padded_groups + kQuantizeThreads - 1) / kQuantizeThreads),
                   static_cast<unsigned>(padded_rows));
-  return launch(ctx, quantize_nvfp4_kernel, grid, dim3(kQuantizeThreads), 0, args, padded_groups);
+  return launch(ctx, quantize_nvfp4_kernel, grid, dim3(kQuantizeThreads), 0, without_padding(args), padded_groups);
 }
 
 cudaError_t launch_nvfp4_global_scale(const LaunchContext& ctx, const Nvfp4ScaleArgs& args) {
@@ -244,7 +279,7 @@ cudaError_t launch_nvfp4_gemm(const LaunchContext& ctx, const Nvfp4GemmArgs& arg
                   static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block));
   if (grid.y > 65535) return cudaErrorInvalidValue;
   return launch(ctx, few ? nvfp4_gemm_kernel<1, kWarps> : nvfp4_gemm_kernel<4, kWarps>, grid,
-                dim3(kWarps * 32), 0, args, rows);
+                dim3(kWarps * 32), 0, without_padding(args), rows);
 }
 
 }  // namespace cglint::kernels::moe
