@@ -247,9 +247,9 @@ void add_lint(CLI::App& app, Cli& cli) {
   lint->add_option("--max-streams", options->config.max_streams, "Stream budget per graph (CG103); exit 4 if it cannot be checked");
   lint->add_option("--streams-from", options->streams_from, "Which stream count a budget uses: best (measured where there is a trace), measured, predicted")
       ->check(CLI::IsMember({"best", "measured", "predicted"}))->capture_default_str();
-  lint->add_option("--select", options->config.select, "Rules to run: codes, prefixes (CG1), names, families or ALL")->delimiter(',');
-  lint->add_option("--ignore", options->config.ignore, "Rules to leave out; the most exact of --select and --ignore wins")->delimiter(',');
-  lint->add_option("--option", options->rule_options, "A rule option, CODE.OPTION=VALUE (see 'cglint explain CODE')");
+  lint->add_option("--select", options->config.select, "Rules to run: codes, prefixes (CG1), names, families or ALL")->delimiter(',')->allow_extra_args(false);
+  lint->add_option("--ignore", options->config.ignore, "Rules to leave out; the most exact of --select and --ignore wins")->delimiter(',')->allow_extra_args(false);
+  lint->add_option("--option", options->rule_options, "A rule option, CODE.OPTION=VALUE (see 'cglint explain CODE')")->allow_extra_args(false);
   lint->add_option("--fail-on", options->fail_on, "Lowest severity that makes the run exit 1")
       ->check(CLI::IsMember({"info", "warning", "error", "never"}))->capture_default_str();
   lint->add_flag("--exit-zero", options->exit_zero, "Exit 0 even if there are findings (failures still show)");
