@@ -3,7 +3,6 @@
 // may harm the host: no exception leaves a callback, Python frames are taken only in calls that a capturing
 // stream makes, and a failure switches the recorder off.
 #include <cxxabi.h>
-#include <pthread.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -172,37 +171,20 @@ bool start_tracing() {
   return good;
 }
 
-// On a thread of its own: handing over the buffers may wait for CUPTI's other threads.
-void* stop_tracing(void*) {
-  cupti->activity_flush_all(1);
-  if (recorder->has_all_replays()) {
-    is_tracing.store(false);
-    for (const CUpti_ActivityKind kind : kTraced) cupti->activity_disable(kind);
-  }
-  is_stopping.store(false);
-  return nullptr;
-}
-
+// In the exit of a driver call. Not on a thread of our own: it could outlive CUPTI when the process exits.
 void stop_tracing_if_done() {
   if (!is_tracing.load(std::memory_order_relaxed) || !recorder->is_traced() || is_stopping.exchange(true)) return;
   // Not at every launch while the last ones are still under way.
   static std::atomic<std::uint64_t> next_try_ns{0};
-  const std::uint64_t now = now_ns();
-  if (now < next_try_ns.load()) {
-    is_stopping.store(false);
-    return;
+  if (const std::uint64_t now = now_ns(); now >= next_try_ns.load()) {
+    next_try_ns.store(now + 200'000'000);
+    cupti->activity_flush_all(1);
+    if (recorder->has_all_replays()) {
+      is_tracing.store(false);
+      for (const CUpti_ActivityKind kind : kTraced) cupti->activity_disable(kind);
+    }
   }
-  next_try_ns.store(now + 200'000'000);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  if (pthread_create(&thread, nullptr, stop_tracing, nullptr) == 0) {
-    pthread_detach(thread);
-  } else {
-    is_stopping.store(false);
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  is_stopping.store(false);
 }
 
 // In the exit of a driver call, as CUPTI wants it.

@@ -99,7 +99,7 @@ def planted(command, prefix):
         said = caught or code in bad_row.get("unchecked", [])
         table.append({"program": prefix + name, "code": code, "rule_there": code in rules, "caught": caught, "not_checked": said and not caught, "twin_clean": quiet,
                       "twin_codes": good_row["codes"], "recorded_as_planted": failed_as_planted, "bad": bad_row, "good": good_row})
-        good &= failed_as_planted and quiet and (said or code not in rules) and bad_row["exit"] == 0
+        good &= failed_as_planted and quiet and (said or code not in rules) and (bad_row["exit"] == 0 or caught)  # a stale address may fault
     return {"good": good, "programs": len(cases), "caught": sum(row["caught"] for row in table), "twins_clean": sum(row["twin_clean"] for row in table),
             "twins_without_any_finding": sum(not row["twin_codes"] for row in table), "table": table}
 
