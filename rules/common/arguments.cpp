@@ -2,9 +2,33 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
 #include "rules/common/describe.h"
 
 namespace cglint::rules {
+namespace {
+
+// Elements of "std::array<char*, 3ul>" and its like, whose elements are all pointers; 0 for other types.
+std::uint32_t pointers_in_array(std::string_view type) {
+  const std::size_t open = type.find('<');
+  if (open == std::string_view::npos || !type.ends_with('>')) return 0;
+  const std::string_view name = type.substr(0, open);
+  if (!name.ends_with("::array") && !name.ends_with("::Array") && name != "Array" && name != "array") return 0;
+  const std::string_view inner = type.substr(open + 1, type.size() - open - 2);
+  const std::size_t comma = inner.rfind(',');
+  if (comma == std::string_view::npos || comma == 0 || inner[comma - 1] != '*') return 0;
+  const std::size_t digits = inner.find_first_not_of(' ', comma + 1);
+  if (digits == std::string_view::npos) return 0;
+  std::uint32_t count = 0;
+  const auto [end, error] = std::from_chars(inner.data() + digits, inner.data() + inner.size(), count);
+  const std::string_view suffix = inner.substr(static_cast<std::size_t>(end - inner.data()));
+  return error == std::errc() && suffix.find_first_not_of("ulUL") == std::string_view::npos ? count : 0;
+}
+
+}  // namespace
 
 WordType word_type(const ir::Recording& recording, const analysis::KernelIdentity& identity, ir::FunctionId function,
                    const ir::ParamWord& word) {
@@ -17,6 +41,7 @@ WordType word_type(const ir::Recording& recording, const analysis::KernelIdentit
   if (identity.params_known && word.slot < identity.params.size()) {
     if (identity.params[word.slot].is_scalar) return WordType::scalar;
     if (identity.params[word.slot].is_pointer && word.offset_bytes == 0) return WordType::pointer;
+    if (word.offset_bytes / 8 < pointers_in_array(identity.params[word.slot].type) && word.offset_bytes % 8 == 0) return WordType::pointer;
   }
   if (recording.functions.contains(function) && word.offset_bytes == 0) {
     const auto& params = recording.functions[function].params;
@@ -26,6 +51,42 @@ WordType word_type(const ir::Recording& recording, const analysis::KernelIdentit
     }
   }
   return WordType::unknown;
+}
+
+void WordHistory::see(const ir::Graph& graph) {
+  if (!graph.facts.contains(ir::Fact::kernel_params)) return;
+  for (const ir::NodeId node : graph.nodes()) {
+    const ir::KernelNode* const kernel = graph.kernel(node);
+    if (kernel == nullptr || !kernel->function.is_valid() || (!graph.enabled.empty() && graph.enabled[node] == 0)) continue;
+    const std::span<const ir::ParamWord> params = graph.params_of(*kernel);
+    if (words_.size() <= kernel->function.index()) words_.resize(std::size_t{kernel->function.index()} + 1);
+    std::vector<Word>& words = words_[kernel->function.index()];
+    if (words.size() < params.size()) words.resize(params.size());
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      Word& word = words[i];
+      word.word = params[i];
+      word.in_struct = params[i].offset_bytes != 0 || (i + 1 < params.size() && params[i + 1].slot == params[i].slot);
+      if (!params[i].allocation.is_valid()) {
+        ++word.elsewhere;
+        continue;
+      }
+      if (word.inside++ == 0) word.first = params[i].value;
+      word.several = word.several || word.first != params[i].value;
+    }
+  }
+}
+
+bool WordHistory::is_pointer(const ir::Recording& recording, const analysis::KernelIdentity& identity, ir::FunctionId function, std::size_t index) const {
+  constexpr std::uint64_t kFew = 8;
+  if (!function.is_valid() || function.index() >= words_.size() || index >= words_[function.index()].size()) return false;
+  const Word& seen = words_[function.index()][index];
+  const WordType type = word_type(recording, identity, function, seen.word);
+  if (type != WordType::unknown) return type == WordType::pointer;
+  if (!seen.in_struct) return true;
+  if (identity.known != nullptr)
+    for (const analysis::KnownAccess& access : identity.known->accesses)
+      if (access.slot == seen.word.slot && access.offset_bytes == seen.word.offset_bytes) return access.mode != analysis::AccessMode::none;
+  return seen.several && seen.inside >= kFew && seen.elsewhere * kFew <= seen.inside;
 }
 
 std::string argument_name(const analysis::KernelIdentity& identity, std::uint16_t slot, std::uint16_t offset_bytes) {

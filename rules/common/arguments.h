@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "analysis/kernel_identity.h"
 #include "ir/graph.h"
@@ -17,6 +19,31 @@ namespace cglint::rules {
 enum class WordType : std::uint8_t { unknown, pointer, scalar };
 WordType word_type(const ir::Recording& recording, const analysis::KernelIdentity& identity, ir::FunctionId function,
                    const ir::ParamWord& word);
+
+// What the words of kernels were in all launches of a recording, in graphs and outside capture. Padding of structs that are passed
+// by value and the unused tails of their arrays hold whatever the caller's stack held before, which is often an address, also of
+// memory that was given back: such a word proves nothing about what the kernel reads.
+class WordHistory {
+ public:
+  void see(const ir::Graph& graph);
+
+  // Whether word `index` of a launch of `function` is known to be a pointer that the kernel was given:
+  // - its type says so, or it is a parameter of its own, of 8 bytes, that is no number by type;
+  // - a known-kernel table names its offset;
+  // - nearly all launches pass memory of the recording there (one in eight may not, at least eight do).
+  [[nodiscard]] bool is_pointer(const ir::Recording& recording, const analysis::KernelIdentity& identity, ir::FunctionId function,
+                                std::size_t index) const;
+
+ private:
+  struct Word {
+    std::uint64_t inside = 0, elsewhere = 0;  // launches in which it pointed into known memory, and in which it did not
+    std::uint64_t first = 0;                  // the first address
+    bool several = false;                     // more than one was seen
+    bool in_struct = false;
+    ir::ParamWord word;                       // an example
+  };
+  std::vector<std::vector<Word>> words_;      // by function, by word
+};
 
 // "argument 2 (float const*)", "argument 0, byte 16"
 std::string argument_name(const analysis::KernelIdentity& identity, std::uint16_t slot, std::uint16_t offset_bytes);

@@ -141,6 +141,7 @@ class Check final : public engine::RecordingCheck {
     const ir::Graph& graph = context.graph;
     const bool eager = graph.info.role == ir::GraphRole::eager;
     if (!graph.facts.contains(Fact::allocations)) return;
+    history_.see(graph);
     if (!eager && graph.facts.contains(Fact::allocator_state)) state_expected_ = true;
     if (!graph.stack.empty() && graph.node_count() > 0) {
       const auto frames = context.recording.frames(graph.stack[NodeId(0)]);
@@ -306,6 +307,20 @@ class Check final : public engine::RecordingCheck {
   }
 
   [[nodiscard]] std::optional<Stale> judge(const engine::RecordingContext& context, const Use& use) const {
+    std::optional<Stale> stale = judge_as_address(context, use);
+    // What may be padding of a struct needs a look; where no memory ever was it says nothing at all.
+    if (!stale || is_pointer(context, use)) return stale;
+    if (stale->kind == "unmapped") return std::nullopt;
+    stale->confidence = engine::Confidence::possible;
+    return stale;
+  }
+
+  [[nodiscard]] bool is_pointer(const engine::RecordingContext& context, const Use& use) const {
+    return !use.key.function.is_valid() || use.type == WordType::pointer ||
+           history_.is_pointer(context.recording, context.identities.of(use.key.function), use.key.function, use.key.word);
+  }
+
+  [[nodiscard]] std::optional<Stale> judge_as_address(const engine::RecordingContext& context, const Use& use) const {
     const ir::Recording& recording = context.recording;
     if (recording.allocations.contains(use.key.allocation)) {
       const ir::Allocation& allocation = recording.allocations[use.key.allocation];
@@ -497,6 +512,7 @@ class Check final : public engine::RecordingCheck {
     sink.report(std::move(finding), fmt::format("{}:{}+{}:{}", name, first.slot, first.offset_bytes, stale.kind));
   }
 
+  WordHistory history_;
   std::vector<SeenGraph> graphs_;
   std::unordered_map<ir::GraphId, std::uint32_t> index_of_graph_;
   std::vector<Use> uses_;

@@ -53,6 +53,8 @@ struct Row {
   std::uint16_t slot = analysis::Access::kNoSlot, offset_bytes = 0;
   AccessMode mode = AccessMode::unknown;
   bool exact = false;
+  std::uint32_t word = kNoWord;      // of the kernel's arguments
+  static constexpr std::uint32_t kNoWord = ~std::uint32_t{0};
   [[nodiscard]] bool may_write() const { return mode != AccessMode::read && mode != AccessMode::none; }
   [[nodiscard]] bool writes() const { return mode == AccessMode::write || mode == AccessMode::read_write; }
   [[nodiscard]] bool reads() const { return mode == AccessMode::read || mode == AccessMode::read_write; }
@@ -67,7 +69,9 @@ struct Span {
 struct SeenGraph {
   engine::Finding finding;
   ir::ProcessId process;
-  std::uint64_t end_sequence = 0;
+  std::uint64_t begin_sequence = 0, end_sequence = 0;  // of the capture
+  std::uint32_t instances = 1;
+  std::uint64_t gone = std::numeric_limits<std::uint64_t>::max();  // from this moment it cannot be launched
   std::vector<Row> rows;             // by begin
   std::vector<std::uint64_t> reach;  // per row: the largest end up to there
   std::vector<Span> launches;
@@ -79,6 +83,7 @@ class Check final : public engine::RecordingCheck {
  public:
   void see(const engine::GraphContext& context) override {
     const ir::Graph& graph = context.graph;
+    history_.see(graph);
     if (graph.info.role == ir::GraphRole::eager || graph.info.role == ir::GraphRole::body || graph.node_count() == 0) return;
     if (!graph.facts.contains(Fact::allocator_state)) state_missing_ = true;
     // Nothing to compare it by: no pools, and it was not launched.
@@ -91,7 +96,9 @@ class Check final : public engine::RecordingCheck {
     SeenGraph seen;
     engine::name_graph(seen.finding, context);
     seen.process = graph.info.process;
+    seen.begin_sequence = graph.info.begin_sequence;
     seen.end_sequence = graph.info.end_sequence;
+    seen.instances = graph.info.instances;
     const bool ordered = graph.facts.contains(Fact::edges);
     for (const analysis::Access& access : table.rows()) {
       Row row;
@@ -99,7 +106,12 @@ class Check final : public engine::RecordingCheck {
       row.end = access.end;
       row.node = access.node;
       row.place = ordered ? context.analyses.topology().position[access.node] : access.node.index();
-      if (const ir::KernelNode* const kernel = graph.kernel(access.node)) row.function = kernel->function;
+      if (const ir::KernelNode* const kernel = graph.kernel(access.node)) {
+        row.function = kernel->function;
+        const auto words = graph.params_of(*kernel);
+        for (std::size_t i = 0; i < words.size() && access.slot != analysis::Access::kNoSlot; ++i)
+          if (words[i].slot == access.slot && words[i].offset_bytes == access.offset_bytes) row.word = static_cast<std::uint32_t>(i);
+      }
       row.kind = graph.kind[access.node];
       row.slot = access.slot;
       row.offset_bytes = access.offset_bytes;
@@ -109,8 +121,6 @@ class Check final : public engine::RecordingCheck {
     }
     seen.stacks = graph.stack;
     std::sort(seen.rows.begin(), seen.rows.end(), [](const Row& a, const Row& b) { return std::tuple(a.begin, a.end, a.place, a.slot) < std::tuple(b.begin, b.end, b.place, b.slot); });
-    std::uint64_t reach = 0;
-    for (const Row& row : seen.rows) seen.reach.push_back(reach = std::max(reach, row.end));
     if (graph.facts.contains(Fact::replay_times))
       for (const ir::Replay& replay : graph.replays) {
         Span span{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min(), replay.launch_stream, replay.has_launch_stream};
@@ -121,13 +131,16 @@ class Check final : public engine::RecordingCheck {
         if (span.start < span.end) seen.launches.push_back(span);
       }
     row_count_ += seen.rows.size();
+    index_of_graph_.emplace(context.graph_id, graphs_.size());
     graphs_.push_back(std::move(seen));
   }
 
   void finish(const engine::RecordingContext& context, engine::FindingSink& sink) override {
+    drop_what_may_be_padding(context);
+    end_lives(context.recording);
     concurrent(context, sink);
     if (!context.recording.allocator_blocks.empty()) {
-      last_snapshot(context.recording);
+      read_snapshots(context.recording);
       for (SeenGraph& graph : graphs_) graph.home = home_of(graph);
       foreign_scratch(context, sink);
       unheld_input(context, sink);
@@ -138,6 +151,32 @@ class Check final : public engine::RecordingCheck {
   }
 
  private:
+  // Padding of structs that are passed by value often holds addresses, which the kernel never looks at.
+  void drop_what_may_be_padding(const engine::RecordingContext& context) {
+    for (SeenGraph& graph : graphs_) {
+      std::erase_if(graph.rows, [&](const Row& row) {
+        return row.word != Row::kNoWord && !history_.is_pointer(context.recording, context.identities.of(row.function), row.function, row.word);
+      });
+      std::uint64_t reach = 0;
+      for (const Row& row : graph.rows) graph.reach.push_back(reach = std::max(reach, row.end));
+    }
+  }
+
+  void end_lives(const ir::Recording& recording) {
+    std::map<std::size_t, std::pair<std::uint32_t, std::uint64_t>> destroyed;  // graph -> executables, the last one's end
+    for (const ir::ExecutableUse& use : recording.executable_uses) {
+      const auto graph = index_of_graph_.find(use.graph);
+      if (graph == index_of_graph_.end() || use.destroyed_sequence == 0) continue;
+      auto& [count, last] = destroyed[graph->second];
+      ++count;
+      last = std::max(last, use.destroyed_sequence);
+    }
+    for (const auto& [graph, end] : destroyed)
+      if (end.first >= graphs_[graph].instances) graphs_[graph].gone = end.second;
+  }
+  // Whether both could be launched at some moment.
+  static bool live_together(const SeenGraph& a, const SeenGraph& b) { return a.begin_sequence < b.gone && b.begin_sequence < a.gone; }
+
   // --- graphs that ran at the same time ---
   void concurrent(const engine::RecordingContext& context, engine::FindingSink& sink) const {
     struct Event {
@@ -232,17 +271,24 @@ class Check final : public engine::RecordingCheck {
     const ir::AllocatorBlock* row = nullptr;
   };
 
-  void last_snapshot(const ir::Recording& recording) {
-    std::map<ir::ProcessId, std::uint64_t> last;
-    for (const ir::AllocatorBlock& block : recording.allocator_blocks) last[block.process] = std::max(last[block.process], block.sequence);
+  using Blocks = std::map<std::uint64_t, Block>;  // by base
+
+  void read_snapshots(const ir::Recording& recording) {
     for (const ir::AllocatorBlock& block : recording.allocator_blocks)
-      if (block.sequence == last[block.process] && block.size_bytes > 0) blocks_[block.process][block.base] = {block.base + block.size_bytes, &block};
+      if (block.size_bytes > 0) snapshots_[block.process][block.sequence][block.base] = {block.base + block.size_bytes, &block};
   }
-  [[nodiscard]] const ir::AllocatorBlock* block_of(ir::ProcessId process, std::uint64_t address) const {
-    const auto map = blocks_.find(process);
-    if (map == blocks_.end()) return nullptr;
-    auto it = map->second.upper_bound(address);
-    if (it == map->second.begin()) return nullptr;
+  // The state of memory that `sequence` was followed by: pools are handed out anew when graphs are destroyed. The end of the recording
+  // where there is none.
+  [[nodiscard]] const Blocks* blocks_after(ir::ProcessId process, std::uint64_t sequence) const {
+    const auto moments = snapshots_.find(process);
+    if (moments == snapshots_.end()) return nullptr;
+    const auto next = moments->second.upper_bound(sequence);
+    return next == moments->second.end() ? &moments->second.rbegin()->second : &next->second;
+  }
+  static const ir::AllocatorBlock* block_of(const Blocks* blocks, std::uint64_t address) {
+    if (blocks == nullptr) return nullptr;
+    auto it = blocks->upper_bound(address);
+    if (it == blocks->begin()) return nullptr;
     --it;
     return address < it->second.end ? it->second.row : nullptr;
   }
@@ -250,10 +296,11 @@ class Check final : public engine::RecordingCheck {
   [[nodiscard]] ir::StringId home_of(const SeenGraph& graph) const {
     std::map<ir::StringId, std::size_t> votes;
     std::uint64_t previous = 0;
+    const Blocks* const blocks = blocks_after(graph.process, graph.end_sequence);
     for (const Row& row : graph.rows) {
       if (row.start == previous) continue;
       previous = row.start;
-      const ir::AllocatorBlock* const block = block_of(graph.process, row.start);
+      const ir::AllocatorBlock* const block = block_of(blocks, row.start);
       if (block != nullptr && block->pool != ir::kEmptyString) ++votes[block->pool];
     }
     ir::StringId best = ir::kEmptyString;
@@ -269,47 +316,66 @@ class Check final : public engine::RecordingCheck {
   // The same argument of the same kernel, with the same address, in graphs of different private pools: a workspace that belongs to one of them.
   void foreign_scratch(const engine::RecordingContext& context, engine::FindingSink& sink) const {
     using Key = std::tuple<ir::ProcessId, std::uint64_t, ir::FunctionId, std::uint16_t, std::uint16_t>;
-    struct Users {
-      std::size_t guest = 0, owner = ~std::size_t{0};  // graphs
-      const Row* guest_row = nullptr;
-      const Row* owner_row = nullptr;
+    struct Place {
+      std::size_t graph = 0;
+      const Row* row = nullptr;
+      const ir::AllocatorBlock* block = nullptr;  // after the graph's capture
     };
     // First what lies in another graph's pool, which is little.
-    std::map<Key, Users> users;
+    std::map<Key, std::vector<Place>> guests;
+    struct Shared {
+      std::vector<std::pair<Place, Place>> uses;  // guest and owner
+    };
+    std::map<std::tuple<ir::ProcessId, ir::StringId, std::uint64_t, std::uint64_t>, Shared> workspaces;  // by pool and block
     for (const bool of_guests : {true, false}) {
-      if (!of_guests && users.empty()) return;
+      if (!of_guests && guests.empty()) return;
       for (std::size_t i = 0; i < graphs_.size(); ++i) {
         if (graphs_[i].home == ir::kEmptyString) continue;
+        const Blocks* const blocks = blocks_after(graphs_[i].process, graphs_[i].end_sequence);
         for (const Row& row : graphs_[i].rows) {
           if (row.slot == analysis::Access::kNoSlot || !row.may_write()) continue;
-          const ir::AllocatorBlock* const block = block_of(graphs_[i].process, row.start);
+          const ir::AllocatorBlock* const block = block_of(blocks, row.start);
           if (block == nullptr || block->pool == ir::kEmptyString || (block->pool != graphs_[i].home) != of_guests) continue;
           const Key key{graphs_[i].process, row.start, row.function, row.slot, row.offset_bytes};
           if (of_guests) {
-            users.try_emplace(key, Users{i, ~std::size_t{0}, &row, nullptr});
-          } else if (const auto known = users.find(key); known != users.end() && known->second.owner_row == nullptr) {
-            known->second.owner = i;
-            known->second.owner_row = &row;
+            std::vector<Place>& known = guests[key];
+            if (known.empty() || known.back().graph != i) known.push_back({i, &row, block});
+          } else if (const auto known = guests.find(key); known != guests.end()) {
+            for (const Place& guest : known->second)
+              if (guest.block->pool == block->pool && live_together(graphs_[guest.graph], graphs_[i]))
+                workspaces[{graphs_[i].process, block->pool, block->base, block->size_bytes}].uses.push_back({guest, {i, &row, block}});
           }
         }
       }
     }
-    for (const auto& [key, use] : users) {
-      if (use.owner_row == nullptr) continue;
-      const SeenGraph& a = graphs_[use.guest];
-      const SeenGraph& b = graphs_[use.owner];
+    // One workspace is one finding, whoever holds its address.
+    for (const auto& [where, shared] : workspaces) {
+      const auto& [guest, owner] = shared.uses.front();
+      const SeenGraph& a = graphs_[guest.graph];
+      const SeenGraph& b = graphs_[owner.graph];
+      std::set<std::size_t> guest_graphs;
+      std::set<std::tuple<ir::FunctionId, std::uint16_t, std::uint16_t>> arguments;
+      for (const auto& [user, other] : shared.uses) {
+        guest_graphs.insert(user.graph);
+        arguments.emplace(user.row->function, user.row->slot, user.row->offset_bytes);
+      }
       engine::Finding finding = start(a, engine::Confidence::likely);
       finding.rests_on.insert(Fact::allocator_state);
+      finding.graph_instances += static_cast<std::uint32_t>(guest_graphs.size() - 1);
       finding.also_in = {b.finding.graph_name};
-      finding.message = fmt::format("{} of {} is a workspace in the private pool of graph {}, while this graph has a pool of its own: it is gone when that graph is, and "
+      for (const std::size_t other : guest_graphs)
+        if (other != guest.graph && finding.also_in.size() < 5) finding.also_in.push_back(graphs_[other].finding.graph_name);
+      finding.message = fmt::format("{} of {}{} is a workspace in the private pool of graph {}, while this graph has a pool of its own: it is gone when that graph is, and "
                                     "shared when both run",
-                                    argument_name(context.identities.of(std::get<2>(key)), std::get<3>(key), std::get<4>(key)), label(context, *use.guest_row), b.finding.graph_name);
-      describe(context, finding, a, *use.guest_row, "uses it");
-      describe(context, finding, b, *use.owner_row, "owner's use");
+                                    argument_name(context.identities.of(guest.row->function), guest.row->slot, guest.row->offset_bytes), label(context, *guest.row),
+                                    arguments.size() == 1 ? std::string() : fmt::format(" (and {})", base::count_of(arguments.size() - 1, "other argument")),
+                                    b.finding.graph_name);
+      describe(context, finding, a, *guest.row, "uses it");
+      describe(context, finding, b, *owner.row, "owner's use");
       finding.fix.text =
           "make the workspace before the first capture and outside any graph's pool (for cuBLAS: one per stream, set by the caller), or capture the graphs "
           "into one shared pool and retire them together";
-      sink.report(std::move(finding), "pool|" + basis(context, *use.guest_row));
+      sink.report(std::move(finding), "pool|" + basis(context, *guest.row));
     }
   }
 
@@ -320,14 +386,15 @@ class Check final : public engine::RecordingCheck {
       if (graphs_[i].home != ir::kEmptyString) members[{graphs_[i].process, graphs_[i].home}].push_back(i);
     for (const auto& [pool, graphs] : members) {
       if (graphs.size() < 2) continue;
+      const Blocks* const last = blocks_after(pool.first, std::numeric_limits<std::uint64_t>::max());
       for (const std::size_t reader : graphs) {
         for (const Row& row : graphs_[reader].rows) {
           if (row.mode != AccessMode::read) continue;
-          const ir::AllocatorBlock* const block = block_of(pool.first, row.start);
+          const ir::AllocatorBlock* const block = block_of(last, row.start);
           if (block == nullptr || block->pool != pool.second || block->state == ir::AllocatorBlock::State::active) continue;
           if (any_writer(graphs_[reader], row.start, row.place, false)) continue;
           for (const std::size_t writer : graphs) {
-            if (writer == reader) continue;
+            if (writer == reader || !live_together(graphs_[reader], graphs_[writer])) continue;
             const Row* const write = any_writer(graphs_[writer], row.start, std::numeric_limits<std::uint32_t>::max(), true);
             if (write == nullptr) continue;
             const SeenGraph& a = graphs_[reader];
@@ -390,7 +457,9 @@ class Check final : public engine::RecordingCheck {
   }
 
   std::vector<SeenGraph> graphs_;
-  std::map<ir::ProcessId, std::map<std::uint64_t, Block>> blocks_;  // by base
+  std::map<ir::ProcessId, std::map<std::uint64_t, Blocks>> snapshots_;  // by sequence
+  std::unordered_map<ir::GraphId, std::size_t> index_of_graph_;
+  WordHistory history_;
   std::size_t row_count_ = 0, left_out_ = 0;
   bool state_missing_ = false;
 };
