@@ -134,6 +134,7 @@ class Check final : public engine::RecordingCheck {
   void see(const engine::GraphContext& context) override {
     near_null_ = static_cast<std::uint64_t>(context.config.integer(kInfo, "near_null_bytes"));
     if (!context.graph.facts.contains(Fact::kernel_params)) return;
+    history_.see(context.graph);
     if (context.graph.info.role == ir::GraphRole::eager) return see_eager(context);
     if (context.graph.facts.contains(Fact::eager_launches)) eager_expected_ = true;
     see_graph(context);
@@ -477,7 +478,8 @@ class Check final : public engine::RecordingCheck {
                 Fact::eager_launches, stack};
       }
       if (word.type != WordType::pointer && outside.address == 0 && outside.other > 0) {
-        if (outside.large == 0) return {};  // a number
+        // A number; or what the stack held before, in the padding of a struct.
+        if (outside.large == 0 || !history_.is_pointer(context.recording, context.identities.of(site.key.function), site.key.function, word.word)) return {};
         if (outside.null == 0)
           return {Kind::finding, Confidence::possible, "launched outside capture it gets what looks like an address", Fact::eager_launches, stack};
       }
@@ -552,6 +554,7 @@ class Check final : public engine::RecordingCheck {
   std::uint64_t near_null_ = 65536;
   bool eager_expected_ = false;
   std::uint32_t period_ = 0;
+  WordHistory history_;
   std::vector<Site> sites_;
   std::unordered_map<SiteKey, std::size_t, SiteHash> site_index_;
   EagerSites eager_;
