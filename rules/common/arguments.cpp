@@ -11,6 +11,8 @@
 namespace cglint::rules {
 namespace {
 
+constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 32, kHighestAddress = std::uint64_t{1} << 57;  // words outside are numbers
+
 // Elements of "std::array<char*, 3ul>" and its like, whose elements are all pointers; 0 for other types.
 std::uint32_t pointers_in_array(std::string_view type) {
   const std::size_t open = type.find('<');
@@ -68,6 +70,7 @@ void WordHistory::see(const ir::Graph& graph) {
       word.in_struct = params[i].offset_bytes != 0 || (i + 1 < params.size() && params[i + 1].slot == params[i].slot);
       if (!params[i].allocation.is_valid()) {
         ++word.elsewhere;
+        if (params[i].size_bytes != 8 || params[i].value < kLowestAddress || params[i].value >= kHighestAddress) ++word.numbers;
         continue;
       }
       if (word.inside++ == 0) word.first = params[i].value;
@@ -86,6 +89,12 @@ bool WordHistory::is_pointer(const ir::Recording& recording, const analysis::Ker
   if (identity.known != nullptr)
     for (const analysis::KnownAccess& access : identity.known->accesses)
       if (access.slot == seen.word.slot && access.offset_bytes == seen.word.offset_bytes) return access.mode != analysis::AccessMode::none;
+  // Nothing but addresses, always: an array of pointers. Padding would stand beside a number.
+  const auto& words = words_[function.index()];
+  const bool only_addresses = std::all_of(words.begin(), words.end(), [&](const Word& word) {
+    return word.word.slot != seen.word.slot || (word.numbers == 0 && word.inside > 0 && word.elsewhere <= word.inside);
+  });
+  if (only_addresses) return true;
   return seen.several && seen.inside >= kFew && seen.elsewhere * kFew <= seen.inside;
 }
 

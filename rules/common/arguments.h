@@ -30,6 +30,8 @@ class WordHistory {
   // Whether word `index` of a launch of `function` is known to be a pointer that the kernel was given:
   // - its type says so, or it is a parameter of its own, of 8 bytes, that is no number by type;
   // - a known-kernel table names its offset;
+  // - all words of its struct always look like addresses, and at least half of each word's lie in memory of the recording: an
+  //   array of pointers (memory that was made and freed outside capture is not always on record);
   // - nearly all launches pass memory of the recording there (one in eight may not, at least eight do).
   [[nodiscard]] bool is_pointer(const ir::Recording& recording, const analysis::KernelIdentity& identity, ir::FunctionId function,
                                 std::size_t index) const;
@@ -37,6 +39,7 @@ class WordHistory {
  private:
   struct Word {
     std::uint64_t inside = 0, elsewhere = 0;  // launches in which it pointed into known memory, and in which it did not
+    std::uint64_t numbers = 0;                // of the latter: too small or too large for an address
     std::uint64_t first = 0;                  // the first address
     bool several = false;                     // more than one was seen
     bool in_struct = false;

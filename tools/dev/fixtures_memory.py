@@ -103,16 +103,17 @@ class GraphLine:
         return index
 
     def kernel(self, name: str, args=(), places=(), stream: int = 0, grid: int = 8, **fields) -> int:
-        """args: an int, (allocation, offset), or (allocation, offset, "const_pointer")."""
+        """args: an int, (allocation, offset), (allocation, offset, "const_pointer"), or a list of these: a struct of 8-byte words."""
         if name not in self.functions:
             self.functions.append(name)
         params = []
         for slot, arg in enumerate(args):
-            if isinstance(arg, tuple):
-                kind = arg[2] if len(arg) > 2 else "unknown"
-                params.append([slot, 0, 8, hex(self.recording.base(arg[0]) + arg[1]), kind, arg[0]])
-            else:
-                params.append([slot, 0, 8, hex(arg)])
+            for index, word in enumerate(arg if isinstance(arg, list) else [arg]):
+                if isinstance(word, tuple):
+                    kind = word[2] if len(word) > 2 else "unknown"
+                    params.append([slot, 8 * index, 8, hex(self.recording.base(word[0]) + word[1]), kind, word[0]])
+                else:
+                    params.append([slot, 8 * index, 8, hex(word)])
         if params:
             fields["params"] = params
         return self.node("kernel", places, stream, function=self.functions.index(name), grid=[grid, 1, 1], block=[128, 1, 1], **fields)
@@ -488,6 +489,31 @@ def stale_address() -> None:
     g.end()
     r.write(place + "bad/unmapped")
 
+    # Structs that are passed by value. A word that is an address in all other launches is a pointer; padding holds what the stack
+    # held before: addresses of the host, of memory that was freed, of memory that lives.
+    r, x, w, out = start()
+    r.free(x)
+    g = r.graph("decode")
+    for layer in range(10):
+        g.kernel("gemm", [[(w, 4096 * layer) if layer != 7 else r.base(x) + 256, (out, 0)]], [(24, "mlp"), (70, "forward")])
+    g.end()
+    lines = r.lines()
+    lines[2]["allocations"][x]["free_sequence"] = r.allocations[x]["free_sequence"]
+    r.lines = lambda: lines
+    r.write(place + "bad/pointer_in_a_struct")
+
+    r, x, w, out = start()
+    r.free(x)
+    g = r.graph("decode")
+    for layer in range(12):
+        padding = [(w, 4096 * layer), (out, 4096), r.base(x) + 256, 0x7FFD00001000 + 64 * layer][layer % 4] if layer % 2 == 0 or layer > 6 else (w, 0)
+        g.kernel("gemm", [[(w, 4096 * layer), (out, 0), 4096, padding]], [(24, "mlp"), (70, "forward")])
+    g.end()
+    lines = r.lines()
+    lines[2]["allocations"][x]["free_sequence"] = r.allocations[x]["free_sequence"]
+    r.lines = lambda: lines
+    r.write(place + "good/padding_of_a_struct")
+
     # Blocks of a caching allocator: the input was given back and nobody noticed.
     for name, state in (("bad/given_back_to_the_allocator", "free"), ("good/input_is_held", "active")):
         r = Recording("pytorch")
@@ -605,19 +631,22 @@ def workspace_alias() -> None:
             g.kernel("split_k_gemm", [(weights, 4096 * layer, "const_pointer"), (workspace, 0), (own, 4096)], [(24, "mlp"), (90, "capture")])
             g.kernel("reduce", [(own, 4096), (own, 8192)], [(25, "mlp"), (90, "capture")])
 
-    def pools(workspace_pool, second_pool):
+    def pools(workspace_pool, second_pool, destroyed=False):
         r = Recording("pytorch")
         weights, workspace, one, two = (r.alloc(2 << 20) for _ in range(4))
         for name, own in (("decode_8", one), ("decode_16", two)):
             g = r.graph(name, facts=["allocator_state"])
             gemms(g, workspace, own, weights)
-            g.end()
+            number = g.end()
+            if destroyed and own == one:
+                r.body.append({"type": "exec", "graph": number, "last_launch_sequence": r.tick(), "destroyed_sequence": r.tick()})
         r.blocks([(weights, 0, 2 << 20, "active", ""), (workspace, 0, 2 << 20, "active", workspace_pool), (one, 0, 2 << 20, "active", pool1), (two, 0, 2 << 20, "active", second_pool)])
         return r
 
     pools(pool1, pool2).write(place + "bad/workspace_of_another_pool")
     pools(pool1, pool1).write(place + "good/shared_pool")
     pools("", pool2).write(place + "good/workspace_outside_the_pools")
+    pools(pool1, pool2, destroyed=True).write(place + "good/owner_destroyed_before")
 
     def concurrent(shared, streams, starts):
         r = Recording()

@@ -16,7 +16,7 @@ MODELS = {
     "glm4_moe": {"num_hidden_layers": 6, "num_key_value_heads": 4, "head_dim": 64, "n_routed_experts": 16, "num_experts_per_tok": 4, "n_group": 1, "topk_group": 1,
                  "first_k_dense_replace": 1},
     "qwen3_moe": {"num_hidden_layers": 6, "num_key_value_heads": 4, "head_dim": 64, "num_experts": 16, "num_experts_per_tok": 4},
-    "kimi_linear": {"num_hidden_layers": 8},
+    "kimi_linear": {"num_hidden_layers": 8, "pad_token_id": 0},  # its own padding token lies outside this small vocabulary
 }
 BATCH, WARM_UP, REPLAYS = 4, 3, 5
 
