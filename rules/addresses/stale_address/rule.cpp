@@ -42,6 +42,8 @@ constexpr engine::RuleInfo kInfo = {
 constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 32;   // words below are numbers
 constexpr std::uint64_t kHighestAddress = std::uint64_t{1} << 57;
 constexpr std::size_t kMaxGraphsPerUse = 64;
+constexpr std::size_t kMaxUsesOfAllocation = 16;       // arguments that are told apart
+constexpr std::size_t kMaxAddressesPerArgument = 256;  // outside known memory
 constexpr std::uint16_t kCopySource = 0xfffe, kCopyTarget = 0xffff;  // in place of a kernel's argument
 
 struct Node {
@@ -170,8 +172,10 @@ class Check final : public engine::RecordingCheck {
       if (used.size() <= id.index()) used.resize(std::size_t{id.index()} + 1, false);
       if (!used[id.index()]) graphs_[index].memory.push_back(id);
       used[id.index()] = true;
-      const auto [first, inserted] = first_offset_.try_emplace(id, offset);
-      if (first->second != offset) first->second = kSeveral;
+      if (first_offset_.size() <= id.index()) first_offset_.resize(std::size_t{id.index()} + 1, kNoOffset);
+      std::uint64_t& first = first_offset_[id.index()];
+      if (first == kNoOffset) first = offset;
+      if (first != offset) first = kSeveral;
     };
     for (const NodeId node : graph.nodes()) {
       if (!graph.enabled.empty() && graph.enabled[node] == 0) continue;
@@ -216,6 +220,13 @@ class Check final : public engine::RecordingCheck {
       known.graphs = std::max(known.graphs, stale->graphs);
     }
     for (const auto& [key, entry] : found) report(context, sink, entry.first, entry.second);
+    const bool too_many = std::any_of(outside_.begin(), outside_.end(), [&](const auto& entry) {
+      return entry.second > kMaxAddressesPerArgument &&
+             (!entry.first.first.is_valid() ||
+              history_.is_pointer(context.recording, context.identities.of(entry.first.first), entry.first.first, entry.first.second));
+    });
+    if (too_many)
+      sink.not_checked({Fact::allocations}, fmt::format("more than {} addresses of one argument lie in no known memory: the others were not looked at", kMaxAddressesPerArgument));
     if (state_unknown(context.recording))
       sink.not_checked({Fact::allocator_state},
                        "allocator state unknown: memory that was given back but is still held by a caching allocator cannot be seen; what was really "
@@ -232,27 +243,68 @@ class Check final : public engine::RecordingCheck {
 
   void note(const engine::GraphContext& context, std::uint32_t index, NodeId node, UseKey key, std::uint16_t slot, std::uint16_t offset_bytes,
             const ir::ParamWord* word) {
-    const ir::Graph& graph = context.graph;
     // Where in its allocation an address lies matters only if blocks of it are known.
-    if (key.allocation.is_valid() && !graph.facts.contains(Fact::allocator_state)) key.value = context.recording.allocations[key.allocation].base;
-    const auto [it, inserted] = use_index_.try_emplace(key, uses_.size());
-    if (inserted) {
-      Use use;
-      use.key = key;
-      use.slot = slot;
-      use.offset_bytes = offset_bytes;
-      use.type = word == nullptr ? WordType::pointer
-                                 : word_type(context.recording, context.analyses.identities().of(key.function), key.function, *word);
-      if (use.type == WordType::scalar && !key.allocation.is_valid()) {
-        use_index_.erase(it);
+    if (key.allocation.is_valid() && !context.graph.facts.contains(Fact::allocator_state)) {
+      note_allocation(context, index, node, key, slot, offset_bytes, word);
+      return;
+    }
+    auto it = use_index_.find(key);
+    if (it == use_index_.end()) {
+      const std::optional<std::uint32_t> made = make_use(context, node, key, slot, offset_bytes, word);
+      if (!made) return;
+      it = use_index_.emplace(key, *made).first;
+    }
+    note_place(context, index, node, uses_[it->second]);
+  }
+
+  // The common case, for millions of words: nothing but the allocation matters, and which arguments hold it.
+  void note_allocation(const engine::GraphContext& context, std::uint32_t index, NodeId node, UseKey key, std::uint16_t slot, std::uint16_t offset_bytes,
+                       const ir::ParamWord* word) {
+    if (of_allocation_.size() <= key.allocation.index()) of_allocation_.resize(std::size_t{key.allocation.index()} + 1);
+    std::vector<Holder>& holders = of_allocation_[key.allocation.index()];
+    auto it = std::find_if(holders.begin(), holders.end(), [&](const Holder& holder) { return holder.function == key.function && holder.word == key.word; });
+    if (it == holders.end()) {
+      if (holders.size() == kMaxUsesOfAllocation) {
+        // One argument more of the same memory: its graphs count, its nodes are not told.
+        if (std::exchange(holders.back().last_graph, index) != index) note_graph(index, uses_[holders.back().use]);
         return;
       }
-      use.stack = graph.stack.empty() ? ir::StackId() : graph.stack[node];
-      use.sequence = graph.sequence.empty() ? 0 : graph.sequence[node];
-      uses_.push_back(std::move(use));
+      key.value = context.recording.allocations[key.allocation].base;
+      const std::optional<std::uint32_t> made = make_use(context, node, key, slot, offset_bytes, word);
+      if (!made) return;
+      holders.push_back({key.function, key.word, *made, ~std::uint32_t{0}, index});
+      it = holders.end() - 1;
     }
-    Use& use = uses_[it->second];
+    if (it->last_graph == index && it->first_graph != index) return;
+    it->last_graph = index;
+    note_place(context, index, node, uses_[it->use]);
+  }
+
+  // Nothing where the word is known to be no address.
+  std::optional<std::uint32_t> make_use(const engine::GraphContext& context, NodeId node, const UseKey& key, std::uint16_t slot, std::uint16_t offset_bytes,
+                                        const ir::ParamWord* word) {
+    const ir::Graph& graph = context.graph;
+    Use use;
+    use.key = key;
+    use.slot = slot;
+    use.offset_bytes = offset_bytes;
+    use.type = word == nullptr ? WordType::pointer
+                               : word_type(context.recording, context.analyses.identities().of(key.function), key.function, *word);
+    if (!key.allocation.is_valid() && use.type == WordType::scalar) return std::nullopt;
+    if (!key.allocation.is_valid() && ++outside_[{key.function, key.word}] > kMaxAddressesPerArgument) return std::nullopt;
+    use.stack = graph.stack.empty() ? ir::StackId() : graph.stack[node];
+    use.sequence = graph.sequence.empty() ? 0 : graph.sequence[node];
+    uses_.push_back(std::move(use));
+    return static_cast<std::uint32_t>(uses_.size() - 1);
+  }
+
+  static void note_graph(std::uint32_t index, Use& use) {
     if (use.graphs.empty() || (use.graphs.back() != index && use.graphs.size() < kMaxGraphsPerUse)) use.graphs.push_back(index);
+  }
+
+  void note_place(const engine::GraphContext& context, std::uint32_t index, NodeId node, Use& use) {
+    const ir::Graph& graph = context.graph;
+    note_graph(index, use);
     if (use.graphs.front() != index) return;
     if (use.node_count++ < 16)
       use.nodes.push_back({node, graph.source_id.empty() ? node.index() : graph.source_id[node], layer_of(context, node), graph.kind[node]});
@@ -453,9 +505,11 @@ class Check final : public engine::RecordingCheck {
     if (from_python_) return true;
     for (const ir::Process& process : recording.processes)
       if (!recording.text(process.framework).empty()) return true;
-    return std::any_of(first_offset_.begin(), first_offset_.end(), [&](const auto& entry) {
-      const ir::Allocation& row = recording.allocations[entry.first];
-      return entry.second == kSeveral && row.size_bytes >= std::uint64_t{2} << 20 && row.kind != ir::Allocation::Kind::host_registered;
+    const auto ids = recording.allocations.ids();
+    return std::any_of(ids.begin(), ids.end(), [&](AllocationId id) {
+      if (id.index() >= first_offset_.size() || first_offset_[id.index()] != kSeveral) return false;
+      const ir::Allocation& row = recording.allocations[id];
+      return row.size_bytes >= std::uint64_t{2} << 20 && row.kind != ir::Allocation::Kind::host_registered;
     });
   }
 
@@ -516,10 +570,16 @@ class Check final : public engine::RecordingCheck {
   std::vector<SeenGraph> graphs_;
   std::unordered_map<ir::GraphId, std::uint32_t> index_of_graph_;
   std::vector<Use> uses_;
-  std::unordered_map<UseKey, std::size_t, UseHash> use_index_;
+  std::unordered_map<UseKey, std::uint32_t, UseHash> use_index_;
+  struct Holder {
+    ir::FunctionId function;
+    std::uint32_t word, use, last_graph, first_graph;
+  };
+  std::vector<std::vector<Holder>> of_allocation_;  // at most kMaxUsesOfAllocation each
+  std::map<std::pair<ir::FunctionId, std::uint32_t>, std::size_t> outside_;  // addresses outside known memory
   std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> anywhere_;  // by function and word: inside, outside known memory
-  static constexpr std::uint64_t kSeveral = ~std::uint64_t{0};
-  std::unordered_map<AllocationId, std::uint64_t> first_offset_;  // of an address in the allocation; kSeveral: more than one
+  static constexpr std::uint64_t kSeveral = ~std::uint64_t{0}, kNoOffset = kSeveral - 1;
+  std::vector<std::uint64_t> first_offset_;  // by allocation: of an address in it; kSeveral: more than one
   bool state_expected_ = false, from_python_ = false;
   std::uint64_t last_sequence_ = 0;  // something happened in the process as late as this
 

@@ -99,6 +99,20 @@ std::uint64_t content_of(const ir::Graph& graph, std::uint64_t structure) {
   return hash;
 }
 
+// Each kernel once, in the order of its first node: a file holds thousands of graphs of thousands of nodes.
+std::string kernels_of(const engine::GraphContext& context) {
+  std::vector<bool> seen;
+  std::vector<NodeId> firsts;
+  for (const NodeId node : context.graph.nodes()) {
+    const ir::KernelNode* const kernel = context.graph.kernel(node);
+    if (kernel == nullptr || !kernel->function.is_valid()) continue;
+    if (seen.size() <= kernel->function.index()) seen.resize(std::size_t{kernel->function.index()} + 1);
+    if (!seen[kernel->function.index()]) firsts.push_back(node);
+    seen[kernel->function.index()] = true;
+  }
+  return stable_sequence(context, firsts);
+}
+
 class Check final : public engine::RecordingCheck {
  public:
   void see(const engine::GraphContext& context) override {
@@ -106,8 +120,14 @@ class Check final : public engine::RecordingCheck {
     if (graph.info.role == ir::GraphRole::body || graph.info.role == ir::GraphRole::eager || graph.node_count() == 0) return;
     const std::uint64_t structure = structure_of(graph), content = content_of(graph, structure);
     content_.emplace(context.graph_id, content);
-    for (const ir::ParamWord& word : graph.params)
-      if (word.allocation.is_valid()) memory_[context.graph_id].insert(word.allocation);
+    std::vector<ir::AllocationId>& memory = memory_[context.graph_id];
+    std::vector<bool> used;
+    for (const ir::ParamWord& word : graph.params) {
+      if (!word.allocation.is_valid()) continue;
+      if (used.size() <= word.allocation.index()) used.resize(std::size_t{word.allocation.index()} + 1);
+      if (!used[word.allocation.index()]) memory.push_back(word.allocation);
+      used[word.allocation.index()] = true;
+    }
     add(context, graph.info, structure, content, 0, own_count(graph));
     for (std::size_t i = 0; i < graph.instance_infos.size(); ++i)
       add(context, graph.instance_infos[i], structure, content, static_cast<std::uint32_t>(i + 1), std::max(1U, graph.instance_infos[i].instances));
@@ -191,6 +211,7 @@ class Check final : public engine::RecordingCheck {
 
   void add(const engine::GraphContext& context, const ir::GraphInfo& info, std::uint64_t structure, std::uint64_t content, std::uint32_t instance, std::uint32_t count) {
     const std::string key = key_of(context.recording, info);
+    std::string basis;
     const auto make = [&](Group& group) {
       if (group.members.empty() || group.members.back() != context.graph_id) group.members.push_back(context.graph_id);
       if (!group.captures.empty()) {
@@ -199,9 +220,8 @@ class Check final : public engine::RecordingCheck {
       }
       engine::name_graph(group.finding, context);
       group.has_key = !key.empty();
-      std::vector<NodeId> nodes;
-      for (const NodeId node : context.graph.nodes()) nodes.push_back(node);
-      group.basis = stable_sequence(context, nodes);
+      if (basis.empty()) basis = kernels_of(context);
+      group.basis = basis;
       for (const ir::SyncOp& op : context.graph.sync_ops)
         if (op.kind == ir::SyncOp::Kind::begin_capture && !group.begin_stack.is_valid()) group.begin_stack = op.stack;
       if (!group.begin_stack.is_valid() && !context.graph.stack.empty()) group.begin_stack = context.graph.stack[NodeId(0)];
@@ -246,7 +266,7 @@ class Check final : public engine::RecordingCheck {
   std::multimap<std::pair<ir::GraphId, std::uint32_t>, std::pair<Group*, std::size_t>> captures_;  // by graph and instance
   std::map<ir::GraphId, const Group*> named_;
   std::map<ir::GraphId, std::uint64_t> content_;
-  std::map<ir::GraphId, std::set<ir::AllocationId>> memory_;
+  std::map<ir::GraphId, std::vector<ir::AllocationId>> memory_;
 };
 
 class RecaptureChurn final : public engine::Rule {
