@@ -60,7 +60,7 @@ def plain_jobs(models):
         yield "trimmed", name, f"each variant with {TRIMMED_LAYERS} layers, as recorded for the repository", ["--layers", str(TRIMMED_LAYERS), "--samples", "50", "--no-check", *verify(name)]
     if has("deepseek_moe"):
         yield "stream_cost", "deepseek_moe", "what a replay, instantiation and memory cost by number of streams and connections", [
-            "--variant", "side_first,main_first", "--layers", "8,32,61,128", "--connections", "1,8,32", "--no-trace", "--no-check", "--samples", "100"]
+            "--variant", "side_first,main_first", "--layers", "8,16,32,61", "--connections", "1,8,32", "--no-trace", "--no-check", "--samples", "100"]
     for name in [name for name in ("k2_full", "deepseek_moe") if has(name)]:
         yield "serving", name, "a draft graph and a target-verify graph in one recording", [
             "--serve", "20", "--draft-tokens", "3", "--no-check", "--samples", "50"] + (["--variant", "side_first,main_first"] if name == "deepseek_moe" else [])
