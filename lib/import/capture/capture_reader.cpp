@@ -39,7 +39,6 @@ using capture::raw_text;
 using capture::required;
 namespace od = simdjson::ondemand;
 
-constexpr std::uint32_t kNone = capture::RecordFields::kNone;
 constexpr unsigned kMajorVersion = 1;
 constexpr std::size_t kMaxDetailedLosses = 16;  // further broken records are counted in one line
 constexpr std::size_t kMaxLossRecords = 4096;   // further losses of the recorder are counted in one line
