@@ -55,12 +55,13 @@ class Search {
     drop_what_is_not_needed(base);
     result.verdict = OrderSearchResult::Verdict::no_order_helps;
     Order best = apply(base, accepted_);
-    const StreamPrediction after = predict(best);
+    StreamPrediction after = predict(best);
     const StreamPrediction* last = &before;
     if (after.count < before.count) {
       result.verdict = OrderSearchResult::Verdict::improved;
       result.streams_after = after.count;
       describe_moves(given, best, result);
+      choose_edits(given, best, after, result);
       compare_programmatic(best, after, result);
       result.order = std::move(best);
       last = &after;
@@ -433,6 +434,85 @@ class Search {
     for (auto& [unused, pattern] : patterns) result.patterns.push_back(std::move(pattern));
     std::stable_sort(result.patterns.begin(), result.patterns.end(),
                      [](const auto& a, const auto& b) { return a.moves.size() > b.moves.size(); });
+  }
+
+  // The patterns' moves as edits, if they keep what the search promises: then the order becomes the one they
+  // give. Else the difference of the two orders, node by node.
+  void choose_edits(const Order& given, Order& best, StreamPrediction& after, OrderSearchResult& result) {
+    std::vector<OrderEdit> edits;
+    for (const OrderPattern& pattern : result.patterns) {
+      for (const OrderMove& move : pattern.moves) edits.push_back({move.nodes, move.before});
+    }
+    Order order = edited(given, edits);
+    if (keeps_dependencies(order)) {
+      StreamPrediction prediction = predict(order);
+      if (prediction.count == after.count && value(order, prediction) <= value(best, after)) {
+        result.edits = std::move(edits);
+        result.moves_are_edits = true;
+        best = std::move(order);
+        after = std::move(prediction);
+        return;
+      }
+    }
+    result.edits = difference(best);
+  }
+
+  // The edits that turn creation order into `best`. A node stays if none that was created after it comes
+  // before it now; those that stay keep their order, and each run of the others goes right before the next
+  // node that stays.
+  static std::vector<OrderEdit> difference(const Order& best) {
+    std::vector<OrderEdit> edits;
+    OrderEdit run;
+    std::uint32_t latest = 0;
+    for (const std::uint32_t v : best) {
+      if (v < latest) {
+        run.nodes.push_back(v);
+        continue;
+      }
+      latest = v;
+      if (run.nodes.empty()) continue;
+      run.before = v;
+      edits.push_back(std::exchange(run, {}));
+    }
+    if (!run.nodes.empty()) edits.push_back(std::move(run));
+    return edits;
+  }
+
+  // `order` after the edits, one after another. A linked list, since there may be one edit per layer.
+  static Order edited(const Order& order, const std::vector<OrderEdit>& edits) {
+    const auto end = static_cast<std::uint32_t>(order.size());  // stands before the first and after the last
+    std::vector<std::uint32_t> next(order.size() + 1), previous(order.size() + 1);
+    const auto link = [&](std::uint32_t a, std::uint32_t b) {
+      next[a] = b;
+      previous[b] = a;
+    };
+    std::uint32_t last = end;
+    for (const std::uint32_t v : order) {
+      link(last, v);
+      last = v;
+    }
+    link(last, end);
+    for (const OrderEdit& edit : edits) {
+      const std::uint32_t place = edit.before == kNoNode ? end : edit.before;
+      for (const std::uint32_t v : edit.nodes) {
+        link(previous[v], next[v]);
+        link(previous[place], v);
+        link(v, place);
+      }
+    }
+    Order result;
+    for (std::uint32_t v = next[end]; v != end; v = next[v]) result.push_back(v);
+    return result;
+  }
+
+  [[nodiscard]] bool keeps_dependencies(const Order& order) const {
+    const std::vector<std::uint32_t> position = positions(order);
+    for (std::uint32_t v = 0; v < n_; ++v) {
+      for (const std::uint32_t child : children_[v]) {
+        if (position[v] > position[child]) return false;
+      }
+    }
+    return true;
   }
 
   void compare_programmatic(const Order& best, const StreamPrediction& after,

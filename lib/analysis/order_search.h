@@ -43,6 +43,13 @@ struct OrderPattern {
   std::vector<OrderMove> moves;  // by position; never empty
 };
 
+// One literal change of the order: the nodes, in this order, are created right before `before`. Applied one
+// after another to the order as it is, the edits give OrderSearchResult::order.
+struct OrderEdit {
+  std::vector<std::uint32_t> nodes;
+  std::uint32_t before = kNoNode;  // kNoNode: at the end
+};
+
 struct OrderSearchResult {
   enum class Verdict : std::uint8_t {
     invalid,         // cyclic or out of range
@@ -54,8 +61,12 @@ struct OrderSearchResult {
   std::uint32_t streams_before = 0, streams_after = 0;
   std::uint32_t evaluations = 0;
   std::vector<OrderPattern> patterns;  // largest first
-  std::vector<std::uint32_t> order;    // order[i]: the node to create as the i-th; the given order if nothing
-                                       // is better. Without bodies
+  std::vector<OrderEdit> edits;        // verified: they keep every dependency and give streams_after
+  // Each move of the patterns, put right before its join, is an edit. If not (branches that depend on each
+  // other half way, moves that share a join), the patterns only name the causes, and `edits` is the advice.
+  bool moves_are_edits = false;
+  std::vector<std::uint32_t> order;  // order[i]: the node to create as the i-th; the given order if nothing
+                                     // is better. Without bodies
   // Programmatic edges (indices into graph.edges). Assumption: such an edge does what it is for only where
   // its consumer directly follows its producer on one stream, before the move and after it.
   std::vector<std::uint32_t> programmatic_lost, programmatic_gained;

@@ -15,6 +15,7 @@
 namespace cglint::rules {
 namespace {
 
+using analysis::OrderEdit;
 using analysis::OrderMove;
 using analysis::OrderPattern;
 using analysis::OrderSearchResult;
@@ -89,6 +90,48 @@ std::string where(const engine::GraphContext& context, std::span<const OrderPatt
   }
   if (!layers.empty() && *layers.begin() >= 0) return "in " + plural(layers.size(), "layer");
   return "in " + plural(moves, "place");
+}
+
+// Edits one by one, those that look alike told once: which nodes go right before which.
+std::vector<std::string> edit_texts(const engine::GraphContext& context,
+                                    const std::vector<OrderEdit>& edits) {
+  constexpr std::size_t kMaxTexts = 6;
+  struct Group {
+    const OrderEdit* first = nullptr;
+    std::size_t count = 0;
+  };
+  std::vector<std::string> names;
+  std::vector<Group> groups;
+  for (const OrderEdit& edit : edits) {
+    const std::string before = edit.before == analysis::kNoNode ? "" : stable_name(context, id(edit.before));
+    std::string name = stable_sequence(context, ids(edit.nodes)) + ">" + before;
+    const auto known = std::find(names.begin(), names.end(), name);
+    if (known != names.end()) {
+      ++groups[static_cast<std::size_t>(known - names.begin())].count;
+      continue;
+    }
+    names.push_back(std::move(name));
+    groups.push_back({&edit, 1});
+  }
+  std::vector<std::string> texts;
+  std::size_t left = 0;
+  for (const Group& group : groups) {
+    if (texts.size() == kMaxTexts) {
+      left += group.count;
+      continue;
+    }
+    const OrderEdit& edit = *group.first;
+    const std::string place = edit.before == analysis::kNoNode
+                                  ? std::string("last of all")
+                                  : fmt::format("right before node {} ({})", number_of(context, edit.before),
+                                                entity_of(context, id(edit.before), "").label);
+    texts.push_back(fmt::format("{}record {} ({}) later, {}",
+                                group.count == 1 ? "" : fmt::format("in {} places, the first: ", group.count),
+                                node_numbers(context, edit.nodes), label_list(context, ids(edit.nodes)),
+                                place));
+  }
+  if (left > 0) texts.push_back(plural(left, "more block") + " as in the list of edits");
+  return texts;
 }
 
 // The edge winner -> join: its call is the wait that a reader has to look for.
@@ -270,17 +313,17 @@ class JoinFollowsSideBranch final : public engine::Rule {
       const OrderMove& move = pattern.moves[0];
       moves += pattern.moves.size();
       basis += stable_sequence(context, ids(move.nodes)) + ">" + stable_name(context, id(move.before)) + "|";
-      texts.push_back(
-          fmt::format("{}: record {} ({}) after {}, before the wait of {}; the first is {}, after node {}, "
-                      "before node {}",
-                      where(context, {&pattern, 1}),
-                      move.nodes.size() == 1 ? std::string("the node")
-                                             : fmt::format("the block of {} nodes", move.nodes.size()),
-                      label_list(context, ids(move.nodes)), entity_of(context, id(move.after), "").label,
-                      entity_of(context, id(move.before), "").label, node_numbers(context, move.nodes),
-                      number_of(context, move.after), number_of(context, move.before)));
+      if (result.moves_are_edits)
+        texts.push_back(
+            fmt::format("{}: record {} ({}) after {}, before the wait of {}; the first is {}, after node {}, "
+                        "before node {}",
+                        where(context, {&pattern, 1}),
+                        move.nodes.size() == 1 ? std::string("the node")
+                                               : fmt::format("the block of {} nodes", move.nodes.size()),
+                        label_list(context, ids(move.nodes)), entity_of(context, id(move.after), "").label,
+                        entity_of(context, id(move.before), "").label, node_numbers(context, move.nodes),
+                        number_of(context, move.after), number_of(context, move.before)));
       for (const OrderMove& each : pattern.moves) {
-        finding.fix.edits.push_back({engine::Edit::Kind::move_later, each.nodes, each.before, ""});
         if (!lists_more(finding)) continue;
         finding.occurrences.push_back({layer_of(context, id(each.winner)),
                                        {entity_of(context, id(each.before), "join"),
@@ -288,7 +331,10 @@ class JoinFollowsSideBranch final : public engine::Rule {
                                         entity_of(context, id(each.after), "tail whose stream is lost")}});
       }
     }
-    finding.evidence.emplace_back("blocks_to_move", static_cast<std::int64_t>(moves));
+    for (const OrderEdit& edit : result.edits)
+      finding.fix.edits.push_back({engine::Edit::Kind::move_later, edit.nodes, edit.before, ""});
+    if (!result.moves_are_edits) texts = edit_texts(context, result.edits);
+    finding.evidence.emplace_back("blocks_to_move", static_cast<std::int64_t>(result.edits.size()));
     finding.occurrence_count = static_cast<std::uint32_t>(moves);
     finding.primary = {join};
     finding.related = {winner, loser};
@@ -307,6 +353,24 @@ class JoinFollowsSideBranch final : public engine::Rule {
     add_sources(finding, context, first);
     add_side_effects(finding, context, result);
     sink.report(std::move(finding), basis);
+  }
+
+  enum class SideRecorded : std::uint8_t { unknown, first, last };
+
+  // Whether most of the fresh branches start before the other branches of their fork do.
+  static SideRecorded side_recorded(const engine::GraphContext& context, const OrderSearchResult& result) {
+    const ir::Graph& graph = context.graph;
+    if (graph.capture_stream.empty()) return SideRecorded::unknown;
+    std::size_t first = 0;
+    for (const std::uint32_t head : result.fresh_heads) {
+      bool has_later_sibling = false;
+      for (const ir::EdgeId in : graph.in_edges(id(head))) {
+        for (const ir::EdgeId out : graph.out_edges(graph.edge_from[in]))
+          has_later_sibling = has_later_sibling || graph.edge_to[out].index() > head;
+      }
+      first += has_later_sibling ? 1 : 0;
+    }
+    return first * 2 > result.fresh_heads.size() ? SideRecorded::first : SideRecorded::last;
   }
 
   static void report_fresh(engine::Finding finding, const engine::GraphContext& context,
@@ -331,6 +395,22 @@ class JoinFollowsSideBranch final : public engine::Rule {
         "keep one side stream per role for all layers, instead of a new one (or one from a rotating pool) "
         "per layer: then each side "
         "branch follows the one before it and inherits its stream";
+    switch (side_recorded(context, result)) {
+      case SideRecorded::first:
+        finding.fix.text +=
+            "; and record the main branch first, up to its last kernel before the join: both are needed, "
+            "since "
+            "the join continues on the branch whose last kernel was recorded first";
+        break;
+      case SideRecorded::unknown:
+        finding.fix.text +=
+            "; and if the side branch's last kernel is recorded before the main branch's, record the main "
+            "branch's first: then both are needed, since the join continues on the branch whose last kernel "
+            "was recorded first";
+        break;
+      case SideRecorded::last:
+        break;
+    }
     finding.fix.side_effects.push_back("a side branch then waits for the side branch of the layer before");
     std::string basis = "fresh:";
     for (const std::string& name : names) basis += name + ";";
