@@ -56,17 +56,18 @@ class Search {
     result.verdict = OrderSearchResult::Verdict::no_order_helps;
     Order best = apply(base, accepted_);
     StreamPrediction after = predict(best);
-    const StreamPrediction* last = &before;
     if (after.count < before.count) {
       result.verdict = OrderSearchResult::Verdict::improved;
       result.streams_after = after.count;
       describe_moves(given, best, result);
+      // Told by the order as found: there a branch follows the one that it has to wait for anyway.
+      if (after.count > input_.needed_streams) find_fresh_heads(best, after, result);
       choose_edits(given, best, after, result);
       compare_programmatic(best, after, result);
       result.order = std::move(best);
-      last = &after;
+    } else {
+      find_fresh_heads(given, before, result);
     }
-    if (last->count > input_.needed_streams) find_fresh_heads(result.order, *last, result);
     result.evaluations = evaluations_;
     return result;
   }

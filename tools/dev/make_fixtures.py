@@ -223,6 +223,7 @@ def join_follows_side_branch() -> None:
     write(place + "bad/side_longer_than_main", two_stream_layers(12, side=6, main=2).lines())
     write(place + "bad/only_in_some_layers", two_stream_layers(12, side_first=lambda layer: layer % 3 == 0).lines())
     write(place + "bad/fresh_side_stream_per_layer", two_stream_layers(12, persistent=False, side_first=lambda layer: False).lines())
+    write(place + "bad/fresh_side_stream_recorded_first", two_stream_layers(12, persistent=False).lines())
     # The side branch reads a tensor that the main branch gives back: recorded later, it would read recycled memory.
     # What the new place is depends on where the block lands before the wait: a release just before it counts, too.
     for name, freed_after in (("input_released_by_main_branch", "routed_1"), ("input_released_before_wait", "routed_2"),
@@ -305,6 +306,20 @@ def join_follows_side_branch() -> None:
         g.node("combine")
     g.node("head")
     write(place + "bad/order_and_fresh_streams", g.lines())
+    # Three streams recorded in turns: a kernel that another one waits for before the join cannot move right to the join.
+    g = Graph(True)
+    for _ in range(10):
+        g.node("rms_norm")
+        g.wait(1, 0)
+        g.wait(2, 0)
+        for stream, name in ((1, "shared_0"), (0, "routed_0"), (0, "routed_1"), (2, "gate_0"), (0, "routed_2"), (0, "routed_3"),
+                             (2, "gate_1")):
+            g.node(name, stream)
+        g.wait(0, 1)
+        g.wait(0, 2)
+        g.node("combine")
+    g.node("head")
+    write(place + "bad/streams_in_turns", g.lines())
     # Two side streams; the main branch last, or first.
     for name, main_first in (("bad/two_side_streams", False), ("good/two_side_streams_main_first", True)):
         g = Graph(True)

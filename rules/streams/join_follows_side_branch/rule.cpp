@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
 #include <span>
 
@@ -136,7 +137,9 @@ std::vector<std::string> edit_texts(const engine::GraphContext& context,
 
 // The edge winner -> join: its call is the wait that a reader has to look for.
 engine::Finding& add_sources(engine::Finding& finding, const engine::GraphContext& context,
-                             const OrderMove& move) {
+                             const OrderSearchResult& result) {
+  const OrderMove& move = result.patterns[0].moves[0];
+  const OrderEdit& edit = result.edits[0];
   const ir::Graph& graph = context.graph;
   for (const ir::EdgeId edge : graph.in_edges(id(move.before))) {
     if (graph.edge_from[edge] != id(move.winner) || graph.edge_sync.empty() ||
@@ -144,12 +147,14 @@ engine::Finding& add_sources(engine::Finding& finding, const engine::GraphContex
       continue;
     finding.sources = sources_of(context, graph.sync_ops[graph.edge_sync[edge]].stack, "wait");
   }
-  for (auto& place :
-       sources_of(context, id(move.nodes.front()), "first launch of the block to record later")) {
-    finding.sources.push_back(std::move(place));
-  }
-  for (auto& place : sources_of(context, id(move.after), "launch to record before it")) {
-    finding.sources.push_back(std::move(place));
+  const auto add = [&](std::uint32_t node, std::string_view role) {
+    for (auto& place : sources_of(context, id(node), role)) finding.sources.push_back(std::move(place));
+  };
+  add(edit.nodes.front(), "first launch of the block to record later");
+  if (result.moves_are_edits) {
+    add(move.after, "launch to record before it");
+  } else if (edit.before != analysis::kNoNode) {
+    add(edit.before, "launch to record right after it");
   }
   return finding;
 }
@@ -165,29 +170,28 @@ Releases find_releases(const engine::GraphContext& context, const OrderSearchRes
   const ir::Graph& graph = context.graph;
   Releases releases;
   if (graph.sequence.empty()) return releases;
-  for (const OrderPattern& pattern : result.patterns) {
-    for (const OrderMove& move : pattern.moves) {
-      const std::uint64_t wait = graph.sequence[id(move.before)];
-      for (const std::uint32_t moved : move.nodes) {
-        const NodeId node = id(moved);
-        const ir::KernelNode* kernel = graph.kernel(node);
-        if (kernel == nullptr) continue;
-        const std::uint64_t old_place = graph.sequence[node];
-        const auto between = [&](std::uint64_t sequence) { return sequence > old_place && sequence < wait; };
-        bool released = false;
-        for (const ir::ParamWord& word : graph.params_of(*kernel)) {
-          if (word.allocation.is_valid() &&
-              between(context.recording.allocations[word.allocation].free_sequence))
-            released = true;
-          for (const ir::AllocatorBlock& block : context.recording.allocator_blocks) {
-            released =
-                released || (block.state != ir::AllocatorBlock::State::active && between(block.sequence) &&
-                             word.value >= block.base && word.value - block.base < block.size_bytes);
-          }
+  for (const OrderEdit& edit : result.edits) {
+    const std::uint64_t wait = edit.before == analysis::kNoNode ? std::numeric_limits<std::uint64_t>::max()
+                                                                : graph.sequence[id(edit.before)];
+    for (const std::uint32_t moved : edit.nodes) {
+      const NodeId node = id(moved);
+      const ir::KernelNode* kernel = graph.kernel(node);
+      if (kernel == nullptr) continue;
+      const std::uint64_t old_place = graph.sequence[node];
+      const auto between = [&](std::uint64_t sequence) { return sequence > old_place && sequence < wait; };
+      bool released = false;
+      for (const ir::ParamWord& word : graph.params_of(*kernel)) {
+        if (word.allocation.is_valid() &&
+            between(context.recording.allocations[word.allocation].free_sequence))
+          released = true;
+        for (const ir::AllocatorBlock& block : context.recording.allocator_blocks) {
+          released =
+              released || (block.state != ir::AllocatorBlock::State::active && between(block.sequence) &&
+                           word.value >= block.base && word.value - block.base < block.size_bytes);
         }
-        if (!released) continue;
-        if (releases.nodes++ == 0) releases.example = entity_of(context, node, "").label;
       }
+      if (!released) continue;
+      if (releases.nodes++ == 0) releases.example = entity_of(context, node, "").label;
     }
   }
   return releases;
@@ -350,7 +354,7 @@ class JoinFollowsSideBranch final : public engine::Rule {
           "role for all layers",
           result.fresh_heads.size(), entity_of(context, id(head), "").label, number_of(context, head));
     }
-    add_sources(finding, context, first);
+    add_sources(finding, context, result);
     add_side_effects(finding, context, result);
     sink.report(std::move(finding), basis);
   }
