@@ -4,9 +4,11 @@
 Every case must end in time, with the documented exit code, and either one error line that names the file (and, where there is one, the
 byte) or a report that counts what was lost. No output may hold a control character but newlines.
 """
+import copy
 import gzip
 import json
 import os
+import random
 import re
 import sqlite3
 import struct
@@ -64,6 +66,22 @@ class Case:
                 problems.append(f"the report does not match {pattern!r}")
         if problems:
             failures.append(f"{self.name}: {'; '.join(problems)}\n--- stdout\n{out[-2000:]}\n--- stderr\n{err[-2000:]}")
+        os.remove(path)
+
+
+class AnyVerdict(Case):
+    """A file that must be read, whatever the rules say of it."""
+
+    def __init__(self, name, data):
+        super().__init__(name, data, None)
+
+    def check(self, cglint, folder, suffix):
+        path = os.path.join(folder, self.name.replace(" ", "_") + suffix)
+        with open(path, "wb") as out:
+            out.write(self.data)
+        code, out, err = run([cglint, "lint", "--select", "ALL", path])
+        if code not in (0, 1, 4) or err:
+            failures.append(f"{self.name}: exit code {code}\n{out[-2000:]}\n{err[-2000:]}")
         os.remove(path)
 
 
@@ -192,6 +210,13 @@ def kineto_cases():
                says=["end before they begin were left out", "spoils .*replay_times"])
     yield Case("negative device", trace([LAUNCH, kernel(10).replace('"device": 0', '"device": -1')]), 4,
                says=["without a device", "spoils replay_streams"])
+    for value in ("4294967296", "-1", '"seven"', "null"):
+        yield Case(f"stream {value.strip(chr(34))}", trace([LAUNCH, kernel(10), kernel(12).replace('"stream": 7', f'"stream": {value}')]), 4,
+                   says=["without a stream", "spoils replay_streams"])
+    for value in ("5000000000000000000000000", "-5", "null"):
+        yield Case(f"correlation {value}", trace([LAUNCH, kernel(10), kernel(12).replace('"correlation": 1', f'"correlation": {value}')]), 4,
+                   says=["correlation id is no 32-bit number", "spoils .*replay_streams"])
+    yield Case("two lists of events", small.rstrip()[:-1] + b', "traceEvents": []}', 4, says=["more lists of traceEvents than one"])
     yield Case("no events", b'{"schemaVersion": 1, "traceEvents": 5}', 2, "traceEvents")
     end = small.rfind(b"}")
     return small, lambda size: size > end
@@ -287,6 +312,20 @@ def capture_cases():
                says=['gives "samples" twice', broken])
     yield Case("negative duration", capture('{"type":"replays","graph":0,"replays":[{"ops":[[0,0,7,20,10]]}]}'), 2,
                says=["ends before it begins"])
+    # A kernel whose launch was not recorded, next to programmatic launches.
+    random.seed(7)
+    fixture = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../corpus/capture")
+    for name in ("no_launch", "recorded", "tables"):
+        with open(os.path.join(fixture, name + ".cgl.jsonl")) as lines:
+            records = [json.loads(line) for line in lines if line.strip()]
+        for i in range(12):
+            damaged = copy.deepcopy(records)
+            for record in damaged:
+                kernels = [node for node in record.get("nodes", []) if node.get("kind") == "kernel" and "launch" in node]
+                for node in random.sample(kernels, min(len(kernels), i)):
+                    for key in set(node) - {"kind", "id", "sequence", "stream", "thread"}:  # arguments are read by the launch
+                        del node[key]
+            yield AnyVerdict(f"{name} without {i} launches", "".join(json.dumps(record) + "\n" for record in damaged).encode())
     yield Case("header of a later version", small.replace(b'"1.0"', b'"2.0"'), 2, "format version 2.0")
     return small, lambda size: size >= len(small) - 1
 

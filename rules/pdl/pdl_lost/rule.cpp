@@ -124,8 +124,8 @@ class PdlLost final : public engine::Rule {
     // A branch that starts on another stream cannot be: serialization is a stream's.
     if (graph.facts.contains(Fact::capture_streams) && !graph.capture_stream.empty() && graph.capture_stream[lost.predecessor] != graph.capture_stream[node])
       return std::nullopt;
-    const ir::KernelNode* before = graph.kernel(lost.predecessor);
-    if (!lost.attribute && !pairs.contains({before->function, kernel->function})) return std::nullopt;
+    const ir::KernelNode* before = graph.kernel(lost.predecessor);  // null: a kernel whose launch was not recorded
+    if (!lost.attribute && (before == nullptr || !pairs.contains({before->function, kernel->function}))) return std::nullopt;
     lost.cause = Cause::attribute;
     return lost;
   }
