@@ -110,7 +110,7 @@ void Collector::on_gpu(const kineto::GpuEvent& event) {
 }
 
 void Collector::lose(std::uint64_t correlation) {
-  if (correlation != 0) {
+  if (correlation != 0 && correlation <= 0xffffffffu) {
     timeline_.lost_correlations.push_back(correlation_key(0, correlation));
   } else {
     timeline_.lost_anywhere = true;
@@ -280,6 +280,9 @@ base::Result<void> Collector::finish(const kineto::ReadStats& stats, const ReadO
                         stats.first_replaced_offset);
   if (bad_properties_ != 0) recording_.add_loss(Severity::info, "properties of the trace could not be read", bad_properties_);
   report(Severity::data_loss, "events whose correlation id is no 32-bit number", bad_correlation_, timeline_facts);
+  if (stats.repeated_lists != 0)
+    recording_.add_loss(Severity::data_loss, "more lists of traceEvents than one", stats.repeated_lists, stats.first_repeated_list_offset,
+                        timeline_facts.unite({Fact::edges}));
   report(Severity::data_loss, "GPU operations without a stream", without_stream_, {Fact::replay_streams});
   report(Severity::data_loss, "GPU operations without a device", without_device_, {Fact::replay_streams});
   if (timeline_.streams_rewritten)

@@ -9,6 +9,9 @@
 
 namespace cglint::import::kineto {
 
+// A correlation id was given, but as something that is none. Beyond the 32 bits of real ids.
+constexpr std::uint64_t kUnusableCorrelation = ~std::uint64_t{0};
+
 // A kernel, copy or fill on the GPU, or an event or host node of a graph. Views live until the sink returns.
 struct GpuEvent {
   ir::NodeKind kind = ir::NodeKind::kernel;
@@ -26,7 +29,7 @@ struct GpuEvent {
   std::uint64_t shared_bytes = 0;
   std::uint64_t bytes = 0;
   std::int32_t priority = 0;
-  bool has_stream = false;
+  bool has_stream = false;             // false: neither given nor to be had from the row, or given as something that is no stream
   bool has_priority = false;
   bool annotated = false;              // carries a name that torch's trace annotation put there, and no original stream
   std::uint64_t offset = 0;            // byte offset of the event in the file

@@ -53,6 +53,20 @@ bool parse_i64(std::string_view token, std::int64_t& value) {
   return error == std::errc() && end == token.data() + token.size();
 }
 
+// Stream ids have 32 bits. What is none leaves `stream` alone.
+bool parse_stream(std::string_view token, std::uint64_t& stream) {
+  std::uint64_t value = 0;
+  if (!parse_u64(token, value) || value > 0xffffffffu) return false;
+  stream = value;
+  return true;
+}
+
+// kUnusableCorrelation for what is no number of 64 bits: that an id was given must not be forgotten.
+std::uint64_t correlation_from(std::string_view token) {
+  std::uint64_t value = 0;
+  return parse_u64(token, value) ? value : kUnusableCorrelation;
+}
+
 template <typename T>
 T clamp_to(std::uint64_t value) {
   return static_cast<T>(std::min<std::uint64_t>(value, std::numeric_limits<T>::max()));
@@ -257,7 +271,7 @@ simdjson::error_code EventParser::parse_args(ondemand::object args, Category cat
     }
     if (category == Category::api) {
       if (once(key_is(key, "correlation\""), kGivesArgCorrelation)) {
-        if (parse_u64(value.raw_json_token(), number)) gpu_.correlation = number;
+        gpu_.correlation = correlation_from(value.raw_json_token());
         return simdjson::SUCCESS;  // nothing else is of use
       }
       continue;
@@ -274,8 +288,7 @@ simdjson::error_code EventParser::parse_args(ondemand::object args, Category cat
         }
         break;
       case 'c':
-        if (once(key_is(key, "correlation\""), kGivesArgCorrelation) && parse_u64(value.raw_json_token(), number))
-          gpu_.correlation = number;
+        if (once(key_is(key, "correlation\""), kGivesArgCorrelation)) gpu_.correlation = correlation_from(value.raw_json_token());
         break;
       case 'd':
       case 'f':
@@ -303,11 +316,9 @@ simdjson::error_code EventParser::parse_args(ondemand::object args, Category cat
         if (once(key_is(key, "name\""), kGivesArgName)) has_name_arg_ = true;
         break;
       case 'o':
-        if (once(key_is(key, "original_stream\""), kGivesArgOriginalStream) &&
-            parse_u64(value.raw_json_token(), number)) {
-          gpu_.stream = number;
-          gpu_.has_stream = true;
+        if (once(key_is(key, "original_stream\""), kGivesArgOriginalStream)) {
           has_original_stream_ = true;
+          gpu_.has_stream = parse_stream(value.raw_json_token(), gpu_.stream);
         }
         break;
       case 'p':
@@ -326,10 +337,7 @@ simdjson::error_code EventParser::parse_args(ondemand::object args, Category cat
         break;
       case 's':
         if (once(key_is(key, "stream\""), kGivesArgStream)) {
-          if (!has_original_stream_ && parse_u64(value.raw_json_token(), number)) {
-            gpu_.stream = number;
-            gpu_.has_stream = true;
-          }
+          if (!has_original_stream_) gpu_.has_stream = parse_stream(value.raw_json_token(), gpu_.stream);
         } else if (once(key_is(key, "shared memory\""), kGivesArgSharedMemory)) {
           if (parse_u64(value.raw_json_token(), number)) gpu_.shared_bytes = number;
         }
@@ -475,11 +483,11 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
     return simdjson::NUMBER_OUT_OF_RANGE;
   parse_i64(pid, gpu_.pid);
   if (!parse_i64(tid, gpu_.tid)) gpu_.tid = -1;
-  if (!gpu_.has_stream) {
+  if ((seen_ & (kGivesArgStream | kGivesArgOriginalStream)) == 0) {
     // Very old traces give the stream only as the row: 7 or "stream 7".
     std::string_view text = trim_token(tid);
     if (text.starts_with("stream ")) text.remove_prefix(7);
-    gpu_.has_stream = parse_u64(text, gpu_.stream);
+    gpu_.has_stream = parse_stream(text, gpu_.stream);
   }
   if (gpu_.device < 0 && !has_bad_device_ && gpu_.pid >= 0 && gpu_.pid < 1024)
     gpu_.device = static_cast<std::int32_t>(gpu_.pid);
@@ -709,6 +717,7 @@ class TraceReader {
   std::size_t begin_ = 0, end_ = 0;
   std::uint64_t base_offset_ = 0;   // file offset of buffer_[0]
   bool input_ended_ = false;
+  std::uint64_t events_lists_ = 0;  // properties called traceEvents
   std::uint64_t repair_bytes_ = 0;
   ReadStats stats_;
 };
@@ -1017,6 +1026,9 @@ base::Result<void> TraceReader::read_object() {
     consume(1);
     c = next_char();
     if (!c) return std::move(c).error();
+    if (key == "traceEvents" && events_lists_++ != 0) {
+      if (stats_.repeated_lists++ == 0) stats_.first_repeated_list_offset = offset();
+    }
     if (key == "traceEvents" && *c == '[') {
       consume(1);
       CGLINT_TRY(read_events());

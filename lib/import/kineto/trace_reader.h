@@ -20,6 +20,8 @@ struct ReadStats {
   std::uint64_t replaced_bytes = 0;    // bytes that are no UTF-8 or may not stand in JSON
   std::uint64_t first_replaced_offset = 0;
   std::uint64_t skipped_properties = 0;  // top-level values too large to keep
+  std::uint64_t repeated_lists = 0;    // further properties called traceEvents: readers disagree on which one counts
+  std::uint64_t first_repeated_list_offset = 0;
   bool has_events_array = false;
   bool truncated = false;              // the file ends inside the JSON text
   std::string truncated_reason;

@@ -592,7 +592,7 @@ TEST(KinetoDamage, HugeNumbers) {
       "18446744073709551615, \"grid\": [99999999999, 1, 1], \"block\": [1, 1, 1, 1]}}";
   const ir::Recording recording = read(trace({launch(0, 1), huge}));
   ASSERT_EQ(recording.graphs.size(), 1U);
-  EXPECT_EQ(recording.graphs[ir::GraphId(0)]->replay_ops[0].stream, ~std::uint64_t{0});
+  EXPECT_EQ(loss_count(recording, "without a stream"), 1U);
   // A time that does not fit is no operation.
   const ir::Recording late = read(trace({launch(0, 1), event({.ts_us = 10}), event({.ts_us = 1e17})}));
   EXPECT_EQ(loss_count(late, "may be GPU operations"), 1U);
@@ -644,6 +644,46 @@ TEST(KinetoDamage, AnOperationWithoutADeviceSpoilsTheStreams) {
   const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
   EXPECT_FALSE(graph.facts.contains(Fact::replay_streams));
   EXPECT_TRUE(graph.facts.contains(Fact::replay_times));
+}
+
+TEST(KinetoDamage, AnUnusableStreamIsNotReplacedByTheRow) {
+  const auto with = [](const std::string& property) {
+    return read(trace({launch(0, 1), event({.ts_us = 10}),
+                       R"({"ph": "X", "cat": "kernel", "name": "b", "pid": 0, "tid": 7, "ts": 12, "dur": 1, "args": {"device": 0, "correlation": 1)" + property + "}}"}));
+  };
+  for (const char* value : {"-1", "4294967296", "1180591620717411303424", "\"seven\"", "null", "7.5", "[7]"})
+    for (const char* property : {", \"stream\": ", ", \"original_stream\": "}) {
+      const ir::Recording recording = with(std::string(property) + value);
+      EXPECT_EQ(loss_count(recording, "without a stream"), 1U) << property << value;
+      EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << property << value;
+    }
+  for (const char* property : {"", ", \"stream\": 4294967295", ", \"stream\": null, \"original_stream\": 7"}) {
+    const ir::Recording recording = with(property);
+    EXPECT_EQ(loss_count(recording, "without a stream"), 0U) << property;
+    EXPECT_TRUE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << property;
+  }
+}
+
+TEST(KinetoDamage, AnUnusableCorrelationIsALoss) {
+  for (const char* value : {"-5", "4294967296", "5000000000000000000000000", "\"five\"", "null", "1.5"}) {
+    const ir::Recording recording =
+        read(trace({launch(0, 1), event({.ts_us = 10}),
+                    std::string(R"({"ph": "X", "cat": "kernel", "name": "b", "pid": 0, "tid": 7, "ts": 12, "dur": 1, "args": {"device": 0, "stream": 7, "correlation": )") +
+                        value + "}}"}));
+    EXPECT_EQ(loss_count(recording, "no 32-bit number"), 1U) << value;
+    EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << value;
+  }
+}
+
+TEST(KinetoDamage, ASecondListOfEventsIsALoss) {
+  const std::string one = trace({launch(0, 1), event({.ts_us = 10})});
+  const std::string head = one.substr(0, one.rfind('}'));
+  for (const char* more : {", \"traceEvents\": []}", ", \"traceEvents\": 5}"}) {
+    const ir::Recording recording = read(head + more);
+    EXPECT_EQ(loss_count(recording, "lists of traceEvents"), 1U) << more;
+    EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << more;
+  }
+  EXPECT_EQ(loss_count(read(one), "lists of traceEvents"), 0U);
 }
 
 TEST(KinetoDamage, NoDamageMakesTheReaderHang) {
