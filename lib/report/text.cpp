@@ -118,8 +118,10 @@ void render_finding(std::string& out, const Finding& finding, const Painter& pai
       layers += fmt::format("{}{}", layers.empty() ? "" : ", ", first);
       if (previous != first) layers += fmt::format("-{}", previous);
     };
+    // Where only the first occurrences were kept, their layers are not those of all.
+    const bool all_kept = finding.occurrences.size() >= finding.occurrence_count;
     for (const engine::Occurrence& occurrence : finding.occurrences) {
-      if (occurrence.layer < 0 || occurrence.layer == previous) continue;
+      if (!all_kept || occurrence.layer < 0 || occurrence.layer == previous) continue;
       if (occurrence.layer != previous + 1) {
         flush();
         first = occurrence.layer;

@@ -58,6 +58,13 @@ TEST(Text, LongListsOfLayersAreCut) {
   EXPECT_NE(text.find("61 times, in layers 0, 2, 4, 6, 8, 10, 12, 14, ...\n"), std::string::npos) << text;
 }
 
+TEST(Text, LayersOfTheFirstOccurrencesAreNotThoseOfAll) {
+  engine::Report report = hostile_report();
+  report.findings[0].occurrence_count = 12499;
+  const std::string text = render_text(report, engine::Config(), {});
+  EXPECT_NE(text.find("12499 times\n"), std::string::npos) << text;
+}
+
 TEST(Text, StatisticsCountWhatCouldNotBeChecked) {
   engine::Report report = hostile_report();
   for (const char* file : {"a.json", "b.json"}) {
