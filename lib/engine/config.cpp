@@ -77,7 +77,12 @@ base::Result<void> check_selectors(const std::vector<std::string>& selectors, st
       candidates.push_back(rule->info().family);
     }
     std::string message = fmt::format("{}: no rule matches '{}'", flag, base::printable(selector));
-    if (const std::string_view near = base::closest(selector, candidates); !near.empty())
+    // "cg102", "cg1", "all": selectors tell capitals from small letters.
+    std::string upper = selector;
+    for (char& c : upper)
+      if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    const bool upper_known = std::any_of(all_rules().begin(), all_rules().end(), [&](const auto& rule) { return matches(upper, rule->info()); });
+    if (const std::string_view near = upper_known ? std::string_view(upper) : base::closest(selector, candidates); !near.empty())
       message += fmt::format("; did you mean '{}'?", near);
     return make_error(ErrorCode::usage, message);
   }

@@ -29,11 +29,16 @@ std::string format_of(const std::string& output) {
   return "";
 }
 
-// The graph called `wanted`, or the only one if `wanted` is empty.
-base::Result<ir::GraphId> choose_graph(const ir::Recording& recording, const std::string& wanted) {
+struct Choice {
+  ir::GraphId graph;
+  bool passes_over_eager = false;  // there is eager work as well
+};
+
+// The graph called `wanted`. If `wanted` is empty: the only one, or the only one that is not eager work.
+base::Result<Choice> choose_graph(const ir::Recording& recording, const std::string& wanted) {
   std::string names;
-  ir::GraphId found;
-  std::size_t candidates = 0, matches = 0;
+  ir::GraphId found, captured;
+  std::size_t candidates = 0, matches = 0, not_eager = 0;
   for (const ir::GraphId id : recording.graphs.ids()) {
     if (recording.graphs[id] == nullptr) continue;
     const ir::GraphInfo& info = recording.graphs[id]->info;
@@ -41,13 +46,18 @@ base::Result<ir::GraphId> choose_graph(const ir::Recording& recording, const std
     ++candidates;
     const std::string_view name = recording.text(info.name);
     if (candidates <= 10) names += fmt::format("{}{}", names.empty() ? "" : ", ", base::printable(name));
+    if (info.role != ir::GraphRole::eager) {
+      captured = id;
+      ++not_eager;
+    }
     if (wanted.empty() || wanted == name) {
       found = id;
       ++matches;
     }
   }
   if (candidates > 10) names += fmt::format(", ... ({} in all)", candidates);
-  if (matches == 1) return found;
+  if (matches == 1) return Choice{found};
+  if (wanted.empty() && not_eager == 1) return Choice{captured, true};
   if (candidates == 0) return base::make_error(base::ErrorCode::usage, "the input holds no graph");
   return base::make_error(base::ErrorCode::usage,
                           matches == 0 ? fmt::format("no graph is called '{}'; there are: {}", base::printable(wanted), names)
@@ -83,10 +93,12 @@ int run_convert(const ConvertOptions& options) {
   if (!recording) return fail(recording.error());
 
   ir::GraphId graph;
+  bool passes_over_eager = false;
   if (to == "dot") {
     auto chosen = choose_graph(*recording, options.graph);
     if (!chosen) return fail(chosen.error());
-    graph = *chosen;
+    graph = chosen->graph;
+    passes_over_eager = chosen->passes_over_eager;
     if (!recording->graphs[graph]->facts.contains_all({ir::Fact::nodes, ir::Fact::edges})) {
       print_error(options.input + ": the input does not tell the dependency edges, and DOT would say that there are none");
       return kExitUsage;
@@ -113,7 +125,8 @@ int run_convert(const ConvertOptions& options) {
         result = std::move(sink).error();
       } else if (to == "dot") {
         result = exporter::write_dot(*recording, graph, **sink);
-        summary = fmt::format("graph {}", base::printable(recording->text(recording->graphs[graph]->info.name)));
+        summary = fmt::format("graph {}{}", base::printable(recording->text(recording->graphs[graph]->info.name)),
+                              passes_over_eager ? ", the only one that is not eager work" : "");
       } else {
         auto stats = exporter::write_chrome_trace(*recording, **sink);
         if (stats) {
@@ -153,7 +166,7 @@ void add_convert(CLI::App& app, Cli& cli) {
   convert->add_option("input", options->input, "File to read; '-' is standard input")->required();
   convert->add_option("output", options->output, "File to write (NAME.cgl.jsonl[.gz|.zst], NAME.dot, NAME.json); '-' is standard output")->required();
   convert->add_option("--to", options->to, "Output format, where the name does not tell")->check(CLI::IsMember({"capture", "dot", "chrome-trace"}));
-  convert->add_option("--graph", options->graph, "DOT: the graph to write, by name");
+  convert->add_option("--graph", options->graph, "DOT: the graph to write, by name; not needed where only one is no eager work");
   convert->callback([options, &cli] { cli.run = [options] { return run_convert(*options); }; });
 }
 

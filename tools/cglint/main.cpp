@@ -8,6 +8,7 @@
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,10 @@ int main(int argc, char** argv) {
   try {
     if (has_unknown_subcommand(app, argc, argv)) return kExitUsage;
     app.parse(argc, argv);
+    if (capabilities && !app.get_subcommands().empty()) {
+      print_error(fmt::format("--capabilities takes no subcommand ('{}'); see 'cglint --help'", app.get_subcommands().front()->get_name()));
+      return kExitUsage;
+    }
     if (capabilities) return print_capabilities();
     if (!cli.run) {
       print_stderr(app.help());
@@ -88,7 +93,9 @@ int main(int argc, char** argv) {
     }
     return cli.run();
   } catch (const CLI::Success& e) {  // --help, --version
-    return app.exit(e);
+    std::ostringstream out, err;
+    const int code = app.exit(e, out, err);
+    return write_output("", out.str()) ? code : kExitUsage;
   } catch (const CLI::ExtrasError& e) {
     const std::vector<std::string> extras = app.remaining(true);
     const auto option = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("--"); });

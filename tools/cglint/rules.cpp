@@ -84,7 +84,10 @@ int explain(const std::string& name) {
       candidates.push_back(known->info().code);
       candidates.push_back(known->info().slug);
     }
-    const std::string_view near = base::closest(name, candidates);
+    std::string upper = name;  // "cg101"
+    for (char& c : upper)
+      if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    const std::string_view near = engine::find_rule(upper) != nullptr ? std::string_view(upper) : base::closest(name, candidates);
     print_error(fmt::format("no rule '{}'{}", base::printable(name), near.empty() ? std::string("; 'cglint rules' lists them") : fmt::format("; did you mean '{}'?", near)));
     return kExitUsage;
   }
