@@ -43,6 +43,7 @@ constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 32;   // words belo
 constexpr std::uint64_t kHighestAddress = std::uint64_t{1} << 57;
 constexpr std::size_t kMaxGraphsPerUse = 64;
 constexpr std::size_t kMaxUsesOfAllocation = 16;       // arguments that are told apart
+constexpr std::uint32_t kGraphsInFull = 4;             // in which they are; of further graphs that hold the memory only this is kept
 constexpr std::size_t kMaxAddressesPerArgument = 256;  // outside known memory
 constexpr std::uint16_t kCopySource = 0xfffe, kCopyTarget = 0xffff;  // in place of a kernel's argument
 
@@ -262,6 +263,14 @@ class Check final : public engine::RecordingCheck {
                        const ir::ParamWord* word) {
     if (of_allocation_.size() <= key.allocation.index()) of_allocation_.resize(std::size_t{key.allocation.index()} + 1);
     std::vector<Holder>& holders = of_allocation_[key.allocation.index()];
+    if (seen_.size() <= key.allocation.index()) seen_.resize(std::size_t{key.allocation.index()} + 1);
+    Seen& seen = seen_[key.allocation.index()];
+    const bool again = std::exchange(seen.last_graph, index) == index;
+    if (!again) ++seen.graphs;
+    if (seen.graphs > kGraphsInFull) {
+      if (!again && !holders.empty()) note_graph(index, uses_[holders.front().use]);
+      return;
+    }
     auto it = std::find_if(holders.begin(), holders.end(), [&](const Holder& holder) { return holder.function == key.function && holder.word == key.word; });
     if (it == holders.end()) {
       if (holders.size() == kMaxUsesOfAllocation) {
@@ -575,6 +584,10 @@ class Check final : public engine::RecordingCheck {
     ir::FunctionId function;
     std::uint32_t word, use, last_graph, first_graph;
   };
+  struct Seen {
+    std::uint32_t last_graph = ~std::uint32_t{0}, graphs = 0;
+  };
+  std::vector<Seen> seen_;                          // by allocation
   std::vector<std::vector<Holder>> of_allocation_;  // at most kMaxUsesOfAllocation each
   std::map<std::pair<ir::FunctionId, std::uint32_t>, std::size_t> outside_;  // addresses outside known memory
   std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> anywhere_;  // by function and word: inside, outside known memory
