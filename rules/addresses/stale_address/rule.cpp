@@ -275,17 +275,15 @@ class Check final : public engine::RecordingCheck {
     if (it == holders.end()) {
       if (holders.size() == kMaxUsesOfAllocation) {
         // One argument more of the same memory: its graphs count, its nodes are not told.
-        if (std::exchange(holders.back().last_graph, index) != index) note_graph(index, uses_[holders.back().use]);
+        note_graph(index, uses_[holders.back().use]);
         return;
       }
       key.value = context.recording.allocations[key.allocation].base;
       const std::optional<std::uint32_t> made = make_use(context, node, key, slot, offset_bytes, word);
       if (!made) return;
-      holders.push_back({key.function, key.word, *made, ~std::uint32_t{0}, index});
+      holders.push_back({key.function, key.word, *made});
       it = holders.end() - 1;
     }
-    if (it->last_graph == index && it->first_graph != index) return;
-    it->last_graph = index;
     note_place(context, index, node, uses_[it->use]);
   }
 
@@ -582,7 +580,7 @@ class Check final : public engine::RecordingCheck {
   std::unordered_map<UseKey, std::uint32_t, UseHash> use_index_;
   struct Holder {
     ir::FunctionId function;
-    std::uint32_t word, use, last_graph, first_graph;
+    std::uint32_t word, use;
   };
   struct Seen {
     std::uint32_t last_graph = ~std::uint32_t{0}, graphs = 0;
