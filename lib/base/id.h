@@ -37,7 +37,7 @@ class Id {
 template <typename IdType>
 class IdRange {
  public:
-  class iterator {
+  class iterator {  // NOLINT(readability-identifier-naming): the name that standard algorithms and containers use
    public:
     using value_type = IdType;
     using difference_type = std::ptrdiff_t;

@@ -2,6 +2,8 @@
 // lives (it never moves stored bytes). Not thread safe; guard it, or keep one per recording.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <unordered_map>
@@ -31,7 +33,7 @@ class StringInterner {
   [[nodiscard]] std::size_t size() const { return views_.size(); }
 
  private:
-  static constexpr std::size_t kBlockBytes = 64 * 1024;
+  static constexpr std::size_t kBlockBytes = std::size_t{64} * 1024;
   std::vector<std::unique_ptr<char[]>> blocks_;
   std::size_t block_used_ = 0;
   std::size_t block_size_ = 0;

@@ -41,10 +41,10 @@ inline int hex_length(const char* raw, std::uint64_t& out) {
   static constexpr auto kDigit = [] {
     std::array<std::uint8_t, 256> table{};
     for (auto& entry : table) entry = 0xff;
-    for (int i = 0; i < 10; ++i) table[static_cast<std::size_t>('0' + i)] = static_cast<std::uint8_t>(i);
-    for (int i = 0; i < 6; ++i) {
-      table[static_cast<std::size_t>('a' + i)] = static_cast<std::uint8_t>(10 + i);
-      table[static_cast<std::size_t>('A' + i)] = static_cast<std::uint8_t>(10 + i);
+    for (std::size_t i = 0; i < 10; ++i) table['0' + i] = static_cast<std::uint8_t>(i);
+    for (std::size_t i = 0; i < 6; ++i) {
+      table['a' + i] = static_cast<std::uint8_t>(10 + i);
+      table['A' + i] = static_cast<std::uint8_t>(10 + i);
     }
     return table;
   }();

@@ -67,7 +67,7 @@ inline GraphRecord fork_graph() {
     node.function = 0;
     node.grid = {4, 1, 1}, node.block = {128, 1, 1};
     node.priority = 0, node.cooperative = false, node.programmatic = false;
-    const std::uint64_t address = 0x7f0000001000 + 16 * i;
+    const std::uint64_t address = 0x7f0000001000 + std::uint64_t{16} * i;
     std::array<unsigned char, 8> bytes;
     std::memcpy(bytes.data(), &address, 8);
     append_words(0, bytes, node.words);
