@@ -53,6 +53,15 @@ void CaptureBook::node_created(Handle graph, Handle node, const NodeOrigin& orig
   graphs_[graph].nodes.try_emplace(node, origin);
 }
 
+void CaptureBook::node_cloned(Handle original_graph, Handle original, Handle graph, Handle node) {
+  const auto place = graphs_.find(original_graph);
+  if (place == graphs_.end() || graph == 0 || graph == original_graph) return;
+  const auto known = place->second.nodes.find(original);
+  if (known == place->second.nodes.end()) return;
+  const NodeOrigin origin = known->second;
+  graphs_[graph].nodes[node] = origin;
+}
+
 void CaptureBook::node_destroyed(Handle graph, Handle node) {
   const auto place = graphs_.find(graph);
   if (place != graphs_.end()) place->second.nodes.erase(node);

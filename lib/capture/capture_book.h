@@ -107,6 +107,8 @@ class CaptureBook {
 
   // First statement wins: the callback that saw the node being made knows more than a later one.
   void node_created(Handle graph, Handle node, const NodeOrigin& origin);
+  // `node` is a copy: it comes from where the other node came from, if that is known.
+  void node_cloned(Handle original_graph, Handle original, Handle graph, Handle node);
   void node_destroyed(Handle graph, Handle node);
   // `node` is the new tail of `origin.stream`: the dependencies that waits had given to the stream are its
   // edges.

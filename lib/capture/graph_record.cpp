@@ -221,10 +221,8 @@ void state_facts(const GraphRecord& graph, std::vector<const char*>& facts, std:
   if (graph.blocks_expected) facts.push_back("allocator_state");
   const bool is_eager = std::strcmp(graph.role, "eager") == 0;
   if (graph.entry.captured) facts.push_back("sync_ops");
-  if ((graph.entry.captured || is_eager) && work != 0) {
-    state("capture_streams", no_stream, work, "the stream");
-    if (no_stack < work) state("source_frames", no_stack, work, "the source stack");
-  }
+  if ((graph.entry.captured || is_eager) && work != 0) state("capture_streams", no_stream, work, "the stream");
+  if (no_stack < work) state("source_frames", no_stack, work, "the source stack");
   if (graph.entry.captured && std::strcmp(graph.entry.status, "unknown") != 0)
     facts.push_back("capture_status");
   if (graph.replays_expected) {

@@ -53,9 +53,18 @@ namespace {
               X(cuGraphExecEventWaitNodeSetEvent) X(cuGraphExecBatchMemOpNodeSetParams)                    \
                   X(cuGraphExecNodeSetParams) X(cuGraphNodeSetEnabled)
 
+// Add one node to a graph that is built node by node; cuGraphAddNode is apart. Those for memory are left out: nothing is
+// taken in calls that allocate or free.
+#define CGLINT_ADD_CALLS(X)                                                                                   \
+  X(cuGraphAddKernelNode)                                                                                     \
+  X(cuGraphAddKernelNode_v2) X(cuGraphAddMemcpyNode) X(cuGraphAddMemsetNode) X(cuGraphAddHostNode)            \
+      X(cuGraphAddChildGraphNode) X(cuGraphAddEmptyNode) X(cuGraphAddEventRecordNode)                         \
+          X(cuGraphAddEventWaitNode) X(cuGraphAddBatchMemOpNode) X(cuGraphAddExternalSemaphoresSignalNode)    \
+              X(cuGraphAddExternalSemaphoresWaitNode)
+
 constexpr CUpti_CallbackId kCalls[] = {
 #define CGLINT_ONE(name) CUPTI_DRIVER_TRACE_CBID_##name,
-    CGLINT_WATCHED_CALLS(CGLINT_ONE) CGLINT_EXEC_UPDATES(CGLINT_ONE)
+    CGLINT_WATCHED_CALLS(CGLINT_ONE) CGLINT_EXEC_UPDATES(CGLINT_ONE) CGLINT_ADD_CALLS(CGLINT_ONE)
 #undef CGLINT_ONE
 #if CUDA_VERSION >= 13000
         CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize_v2,
@@ -161,6 +170,8 @@ CallFacts read_call(CUpti_CallbackId id, const void* params) {
       return {CallKind::instantiate};
     case CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode:
     case CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2:
+#define CGLINT_CASE_ADD(name) case CUPTI_DRIVER_TRACE_CBID_##name:
+    CGLINT_ADD_CALLS(CGLINT_CASE_ADD)
       return {CallKind::add_node};
     case CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2:
     case CUPTI_DRIVER_TRACE_CBID_cuMemAllocPitch_v2:
@@ -206,6 +217,12 @@ CallFacts read_call(CUpti_CallbackId id, const void* params) {
     default:
       return {};
   }
+}
+
+const CUgraphNodeParams* added_node(CUpti_CallbackId id, const void* params) {
+  if (id == CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode) return as<cuGraphAddNode_params>(params).nodeParams;
+  if (id == CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2) return as<cuGraphAddNode_v2_params>(params).nodeParams;
+  return nullptr;
 }
 
 const char* node_kind(CUpti_CallbackId id) {

@@ -20,7 +20,7 @@ enum class CallKind : std::uint8_t {
   alloc,
   free,
   instantiate,
-  add_node,
+  add_node,  // adds one node to a graph that is built node by node
   graph_launch,  // may add a child graph to a capturing stream
   exec_update,   // changes an executable graph
   upload,
@@ -36,6 +36,9 @@ struct CallFacts {
   CUgraphExec exec = nullptr;  // graph_launch, exec_update, upload
 };
 CallFacts read_call(CUpti_CallbackId id, const void* params);
+
+// What cuGraphAddNode is asked for; null for other calls.
+const CUgraphNodeParams* added_node(CUpti_CallbackId id, const void* params);
 
 // The kind of node that a call makes, a name of the schema.
 const char* node_kind(CUpti_CallbackId id);

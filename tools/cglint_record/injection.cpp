@@ -90,6 +90,7 @@ struct Call {
   std::vector<std::pair<Handle, std::uint64_t>>* clones = nullptr;  // original node, id of its clone
   bool is_inside = false;  // we are in a callback: calls that it makes are ours
 };
+static_assert(std::is_trivially_destructible_v<Call>);
 thread_local Call call;
 
 std::uint32_t thread_id() {
@@ -144,6 +145,11 @@ SyncCall sync_call(SyncCall::Kind kind, std::uint32_t stack) {
 // thread holds the interpreter's and waits for the allocator's.
 bool may_take_stack(CallKind kind) {
   return kind != CallKind::alloc && kind != CallKind::free;
+}
+
+bool adds_memory_node(CUpti_CallbackId id, const CUpti_CallbackData& data) {
+  const CUgraphNodeParams* const params = added_node(id, data.functionParams);
+  return params != nullptr && (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE);
 }
 
 // Of an instantiation that failed, or that is done with.
@@ -250,6 +256,11 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
       }
       if (may_take_stack(facts.kind)) call.origin.stack = recorder->take_stack();
     }
+  }
+  if (facts.kind == CallKind::add_node && !adds_memory_node(id, data)) {
+    call.origin.thread = thread_id();
+    call.origin.nvtx = recorder->take_ranges();
+    call.origin.stack = recorder->take_stack();
   }
   if (facts.kind == CallKind::upload) call.enter_ns = now_ns();
   if (facts.kind == CallKind::node && !call.is_capturing && recorder->records_eager()) {
@@ -403,10 +414,9 @@ void note_waited(const CaptureState& state) {
 }
 
 void note_conditional(CUpti_CallbackId id, const CUpti_CallbackData& data) {
-  const bool is_v2 = id == CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2;
+  const CUgraphNodeParams* const params = added_node(id, data.functionParams);
+  // Both versions begin with the new node and its graph.
   const auto* const first = static_cast<const cuGraphAddNode_params*>(data.functionParams);
-  const auto* const second = static_cast<const cuGraphAddNode_v2_params*>(data.functionParams);
-  const CUgraphNodeParams* const params = is_v2 ? second->nodeParams : first->nodeParams;
   if (params == nullptr || params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || first->phGraphNode == nullptr)
     return;
   const CUDA_CONDITIONAL_NODE_PARAMS& made = params->conditional;
@@ -493,7 +503,7 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) {
     case CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED: {
       NodeOrigin origin = call.origin;
       if (call.depth == 0 || !call.is_capturing) {
-        origin = {};
+        if (call.depth == 0 || call.facts.kind != CallKind::add_node) origin = {};
         origin.sequence = recorder->next_sequence();
         origin.thread = thread_id();
       }
@@ -528,7 +538,15 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) {
     // The driver clones the nodes first, then announces the executable graph (seen with driver 580).
     case CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED: {
       std::uint64_t clone = 0;
-      if (!recorder->records_replays() || call.depth == 0 || call.facts.kind != CallKind::instantiate) break;
+      if (call.depth == 0 || call.facts.kind != CallKind::instantiate) {
+        // A graph that was copied, or added as a child: its nodes come from where the first ones came from.
+        recorder->with_book([&](capture::CaptureBook& book) {
+          book.node_cloned(handle_of(graph->originalGraph), handle_of(graph->originalNode), handle_of(graph->graph),
+                           handle_of(graph->node));
+        });
+        break;
+      }
+      if (!recorder->records_replays()) break;
       if (cupti->get_graph_node_id(graph->node, &clone) != CUPTI_SUCCESS) break;
       if (call.clones == nullptr) call.clones = new std::vector<std::pair<Handle, std::uint64_t>>;
       call.clones->emplace_back(handle_of(graph->originalNode), clone);

@@ -152,6 +152,55 @@ class Program {
     });
     return graph;
   }
+  // A graph that is built node by node.
+  CUgraph make_graph() {
+    const auto graph = handle<CUgraph>(0x10000 + 0x100 * graphs_++);
+    fake::driver().graphs[graph] = {};
+    CUpti_GraphData data{};
+    data.graph = graph;
+    resource(CUPTI_CBID_RESOURCE_GRAPH_CREATED, data);
+    return graph;
+  }
+  CUgraphNode make_node(CUgraph graph, CUgraphNodeType type) {
+    auto* const node = new fake::Node;
+    node->type = type;
+    fake::driver().graphs.at(graph).nodes.push_back(reinterpret_cast<CUgraphNode>(node));
+    CUpti_GraphData data{};
+    data.graph = graph;
+    data.node = reinterpret_cast<CUgraphNode>(node);
+    resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, data);
+    return data.node;
+  }
+  CUgraphNode add_kernel(CUgraph graph) {
+    CUgraphNode node = nullptr;
+    cuGraphAddKernelNode_v2_params params{&node, graph, nullptr, 0, nullptr};
+    call(CUPTI_DRIVER_TRACE_CBID_cuGraphAddKernelNode_v2, "cuGraphAddKernelNode", params, [&] {
+      node = make_node(graph, CU_GRAPH_NODE_TYPE_KERNEL);
+      return CUDA_SUCCESS;
+    });
+    return node;
+  }
+  CUgraphNode add_node(CUgraph graph, CUgraphNodeType type) {
+    CUgraphNode node = nullptr;
+    CUgraphNodeParams asked{};
+    asked.type = type;
+    cuGraphAddNode_v2_params params{&node, graph, nullptr, nullptr, 0, &asked};
+    call(CUPTI_DRIVER_TRACE_CBID_cuGraphAddNode_v2, "cuGraphAddNode_v2", params, [&] {
+      node = make_node(graph, type);
+      return CUDA_SUCCESS;
+    });
+    return node;
+  }
+  void copy_node(CUgraph from, CUgraphNode original, CUgraph to) {
+    auto* const node = new fake::Node;
+    fake::driver().graphs.at(to).nodes.push_back(reinterpret_cast<CUgraphNode>(node));
+    CUpti_GraphData data{};
+    data.originalGraph = from;
+    data.originalNode = original;
+    data.graph = to;
+    data.node = reinterpret_cast<CUgraphNode>(node);
+    resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, data);
+  }
   CUgraphExec instantiate(CUgraph graph) {
     CUgraphExec exec = handle<CUgraphExec>(0x90000 + 0x100 * execs_++);
     cuGraphInstantiateWithFlags_params params{&exec, graph, 0};
@@ -270,6 +319,28 @@ TEST(RecordSession, CapturesAndLaunchesOutsideThem) {
   }
   EXPECT_EQ(launches, 6U);
   EXPECT_TRUE(has_null);
+}
+
+TEST(RecordSession, GraphsBuiltNodeByNode) {
+  const ir::Recording recording = recorded([](Program& p) {
+    const CUgraph graph = p.make_graph(), copy = p.make_graph();
+    const CUgraphNode first = p.add_kernel(graph);
+    p.add_node(graph, CU_GRAPH_NODE_TYPE_KERNEL);
+    p.add_node(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+    p.make_node(graph, CU_GRAPH_NODE_TYPE_KERNEL);  // by a call that is not looked at
+    p.copy_node(graph, first, copy);
+    p.instantiate(graph);
+    p.instantiate(copy);
+  });
+  const ir::Graph* const graph = graph_of(recording, ir::GraphRole::built, 0);
+  const ir::Graph* const copy = graph_of(recording, ir::GraphRole::built, 1);
+  ASSERT_NE(copy, nullptr);
+  ASSERT_EQ(graph->node_count(), 4U);
+  EXPECT_TRUE(graph->facts.contains(ir::Fact::source_frames));
+  EXPECT_FALSE(graph->facts.contains(ir::Fact::capture_streams));
+  for (const std::uint32_t i : {0U, 1U}) EXPECT_FALSE(recording.frames(graph->stack[ir::NodeId(i)]).empty()) << i;
+  for (const std::uint32_t i : {2U, 3U}) EXPECT_FALSE(graph->stack[ir::NodeId(i)].is_valid()) << "no frames in calls about memory: " << i;
+  EXPECT_EQ(copy->stack[ir::NodeId(0)], graph->stack[ir::NodeId(0)]) << "the copy comes from where the first came from";
 }
 
 TEST(RecordSession, TheCallThatBreaksACapture) {
