@@ -3,7 +3,7 @@
 
 usage: pack.py BUILD_BIN OUT_FOLDER [--lib FILE ...]
 
-BUILD_BIN is a build's bin/ folder. Copies run.py, measure_models.py, checks.d/, the GPU programs and the recorded data that the checks read; --lib adds a
+BUILD_BIN is a build's bin/ folder. Copies run.py, measure_models.py, checks.d/, the GPU programs, the Python module and the recorded data that the checks read; --lib adds a
 library (a CUPTI, say) to OUT_FOLDER/lib.
 """
 import argparse
@@ -33,6 +33,8 @@ def main():
         if os.path.isdir(source):
             shutil.copytree(source, os.path.join(arguments.out, "data", name), dirs_exist_ok=True)
     shutil.copytree(os.path.join(ROOT, "tests", "gpu", "record"), os.path.join(arguments.out, "data", "record_programs"), dirs_exist_ok=True)
+    shutil.copytree(os.path.join(ROOT, "tools", "python", "cglint"), os.path.join(arguments.out, "data", "python", "cglint"), dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(os.path.join(ROOT, "reference_models", "fused_moe", "configs"), os.path.join(arguments.out, "data", "moe_configs"), dirs_exist_ok=True)
     for library in arguments.lib:
         os.makedirs(os.path.join(arguments.out, "lib"), exist_ok=True)

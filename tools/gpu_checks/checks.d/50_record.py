@@ -5,52 +5,18 @@ Resumable: with CGLINT_RECORD_STATE=FILE, parts whose results are in that file a
 CGLINT_RECORD_PARTS=a,b runs these parts only.
 """
 import concurrent.futures
-import glob
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import graph_lines as g
+from recordings import BIN, CGLINT, OUT, PROGRAMS, PYTHON, files_of, lines_of, record, run
 
-BIN, OUT = os.environ["CGLINT_BIN"], os.environ["CGLINT_OUT"]
-PROGRAMS = os.path.join(os.environ["CGLINT_DATA"], "record_programs")
-RECORD, CGLINT = os.path.join(BIN, "cglint-record"), os.path.join(BIN, "cglint")
-PYTHON = shutil.which("python3") or sys.executable
 KEPT = os.environ.get("CGLINT_RECORD_KEEP")  # a folder for the capture files of the planted defects
 WORKERS = min(8, os.cpu_count() or 1)
-
-
-def run(command, timeout=120, **options):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, **options)
-    except subprocess.TimeoutExpired as error:
-        return subprocess.CompletedProcess(command, 124, (error.stdout or b"").decode(errors="replace"), "ran past its time")
-
-
-def record(folder, command, *options, timeout=120):
-    os.makedirs(folder, exist_ok=True)
-    return run([RECORD, "-o", folder + "/", *options, "--", *command], timeout)
-
-
-def lines_of(path):
-    """The complete records of a capture file, and whether the file is whole."""
-    records, whole = [], False
-    with open(path, "rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                return records, False
-            records.append(json.loads(line))
-            whole = records[-1]["type"] == "end"
-    return records, whole
-
-
-def files_of(folder):
-    return sorted(glob.glob(folder + "/*.cgl.jsonl"))
 
 
 def known_rules():
