@@ -33,30 +33,23 @@ constexpr std::array kSchedules = {
     both(AttentionOrder::side_first, ExpertOrder::side_first),
 };
 
-std::span<const PresetInfo> presets() {
-  return decoder_presets().first(1);
-}
+static_assert(kVariants.size() == kSchedules.size());
 
-bool is_known(const StackOptions& options) {
-  return find_schedule(kVariants, kSchedules, options.variant) != nullptr &&
-         (options.preset.empty() || options.preset == presets()[0].name);
-}
-
-std::size_t memory_bytes(const StackOptions& options) {
-  return is_known(options) ? decoder_memory_bytes(options, 2) : 0;
-}
-
-std::unique_ptr<Model> make(const StackOptions& options) {
-  return is_known(options) ? make_decoder(options, *find_schedule(kVariants, kSchedules, options.variant))
-                           : nullptr;
+const DecoderVariants& stack() {
+  static const DecoderVariants stack{kVariants, kSchedules, 2, decoder_presets().first(1)};
+  return stack;
 }
 
 const ModelInfo& info() {
   static const ModelInfo info = {
-      "k2_full", "decode step of Kimi K2 with both overlaps, each branch enqueued first or last",
-      presets(), kVariants,
-      2,         memory_bytes,
-      make,
+      "k2_full",
+      "decode step of Kimi K2 with both overlaps, each branch enqueued first or last",
+      stack().presets,
+      kVariants,
+      stack().side_streams,
+      [](const StackOptions& options) { return decoder_memory_bytes(stack(), options); },
+      [](const StackOptions& options) { return make_decoder(stack(), options); },
+      decoder_faults(),
   };
   return info;
 }

@@ -21,7 +21,9 @@
 #include "kimi_linear/reference.h"
 #include "kimi_linear/weights.h"
 #include "stack/embed.h"
+#include "stack/fault.h"
 #include "stack/host.h"
+#include "stack/layer_trace.h"
 #include "stack/model.h"
 #include "stack/projection.h"
 #include "stack/status.h"
@@ -40,6 +42,13 @@ constexpr int kVocabulary = 4096;
 constexpr int kMaxTokens = 4096;
 constexpr int kMaxContext = 131'071;
 constexpr int kOverlapTokens = 1024;  // the published threshold
+// Of half a layer against the reference, both from the same input: some ten roundings to bf16.
+constexpr double kLayerTolerance = 0.05;
+// A chosen expert's score may be this much below that of one left out: equal inputs, sums in another order.
+constexpr double kScoreTolerance = 0.01;
+// Of the stack, times the root of its layers; deeper ones than this drift too far from an unrounded reference.
+constexpr double kStackTolerance = 0.05;
+constexpr int kStackLayers = 8;
 constexpr int kMainPool = 0;
 constexpr int kSidePool = 1;
 
@@ -113,7 +122,7 @@ class KimiLinear : public Model {
   std::string failure() const override { return failure_; }
   cudaError_t record(StepContext& context) override;
   cudaError_t output(std::vector<std::uint8_t>& bytes) override;
-  CheckResult check() override;
+  CheckResult check(StepContext& context) override;
   cudaError_t reset() override { return weights_.fill_states(); }
 
  private:
@@ -141,6 +150,7 @@ class KimiLinear : public Model {
   bool pdl_ = false;
   std::string failure_;
   Arena* arena_ = nullptr;
+  LayerTrace* trace_ = nullptr;  // while check() repeats the step
   Weights weights_;
   RoutedTiles tiles_;
   Projection fused_, decay_gate_, q_kv_, o_, dense_gate_up_, dense_down_, shared_gate_up_, shared_down_;
@@ -228,7 +238,7 @@ cudaError_t KimiLinear::fill() {
   std::vector<std::int64_t> slots;
   for (int b = 0; b < options_.batch; ++b) {
     for (int page = 0; page < per_sequence; ++page) pages_.push_back(page * options_.batch + b);
-    lengths.push_back(options_.context + 1);
+    lengths.push_back(options_.context + (options_.fault == fault::kNoLastToken ? 0 : 1));
     states.push_back(b);
     slots.push_back(std::int64_t{pages_.back()} * kPageSize + options_.context % kPageSize);
   }
@@ -277,8 +287,8 @@ cudaError_t KimiLinear::kda(const LaunchContext& ctx, const Layer& w, const bf16
   CGLINT_RETURN_IF_ERROR(kernels::kda_delta_rule(ctx, qkv.as<bf16>(), gates.as<bf16>(), kChannels,
                                                  fused.as<bf16>() + kBetaAt, kFused, w.a_log, w.dt_bias, w.state,
                                                  states_.as<std::int32_t>(), attention.as<bf16>(), tokens, kHeads));
-  CGLINT_RETURN_IF_ERROR(kernels::kda_gated_norm(ctx, attention.as<bf16>(),
-                                                 gates.as<bf16>() + elements(tokens, kChannels), kChannels, w.head_norm,
+  const std::size_t output_gate = options_.fault == fault::kWrongGate ? 0 : elements(tokens, kChannels);
+  CGLINT_RETURN_IF_ERROR(kernels::kda_gated_norm(ctx, attention.as<bf16>(), gates.as<bf16>() + output_gate, kChannels, w.head_norm,
                                                  attention.as<bf16>(), tokens, kHeads, kEpsilon));
   return o_.run(ctx, attention.as<bf16>(), w.o, out, workspace(kMainPool));
 }
@@ -369,7 +379,11 @@ cudaError_t KimiLinear::experts(StepContext& context, int index, const bf16* x, 
     call.tokens = options_.batch;
     call.ids = choices_of(index);
     call.out = routed.as<bf16>();
-    return enqueue_routed_experts(on_side_stream ? on_side : on_main, *arena_, routed_shape(), tiles_, w.routed, call);
+    RoutedShape shape = routed_shape();
+    RoutedWeights weights = w.routed;
+    const int next = std::min(index + 1, layers_ - 1);  // of another set
+    spoil(options_.fault, index, layers_, weights_.layers()[static_cast<std::size_t>(next)].routed, shape, weights);
+    return enqueue_routed_experts(on_side_stream ? on_side : on_main, *arena_, shape, tiles_, weights, call);
   };
 
   if (forks) CGLINT_RETURN_IF_ERROR(wait_stream(context, context.side[0], context.main));
@@ -409,6 +423,7 @@ cudaError_t KimiLinear::record(StepContext& context) {
     CGLINT_RETURN_IF_ERROR(take(attention, values));
     CGLINT_RETURN_IF_ERROR(is_mla(i) ? mla(ctx, w, x.as<bf16>(), attention.as<bf16>())
                                      : kda(ctx, w, x.as<bf16>(), attention.as<bf16>()));
+    if (trace_ != nullptr) CGLINT_RETURN_IF_ERROR(trace_->keep(context.main, attention.as<bf16>()));
     CGLINT_RETURN_IF_ERROR(take(x, values));
     CGLINT_RETURN_IF_ERROR(add_norm(attention, w.post_norm, x.as<bf16>()));
     attention.release();
@@ -419,6 +434,7 @@ cudaError_t KimiLinear::record(StepContext& context) {
     } else {
       CGLINT_RETURN_IF_ERROR(experts(context, i, x.as<bf16>(), out));
     }
+    if (trace_ != nullptr) CGLINT_RETURN_IF_ERROR(trace_->keep(context.main, out.as<bf16>()));
     previous = std::move(out);
   }
   return add_norm(previous, final_norm_.as<bf16>(), output_.as<bf16>());
@@ -430,49 +446,60 @@ cudaError_t KimiLinear::output(std::vector<std::uint8_t>& bytes) {
   return cudaMemcpy(bytes.data(), output_.address(), bytes.size(), cudaMemcpyDeviceToHost);
 }
 
-// Of the first step after reset(): later ones start from states that the reference does not have.
-CheckResult KimiLinear::check() {
+CheckResult KimiLinear::check(StepContext& context) {
   CheckResult result;
-  // The step's rounding to bf16, which the reference does not have, adds up over layers like noise.
-  const double depth = std::sqrt(static_cast<double>(layers_));
-  result.tolerance = 0.05 * depth;
-  const double score_tolerance = 0.01 * depth;  // of a choice that differs
-  result.detail = "a CUDA call failed";
+  result.tolerance = kLayerTolerance;
+  const auto failed = [&](std::string why) {
+    result.ok = false;
+    result.detail = std::move(why);
+    return result;
+  };
+  constexpr const char* kCallFailed = "a CUDA call failed";
+  const std::size_t values = elements(options_.batch, kHidden);
+  LayerTrace trace;
+  if (trace.reserve(2 * layers_, values) != cudaSuccess) return failed("no memory to keep the layers' outputs");
+  if (std::string why = trace_step(*this, context, trace_, trace); !why.empty()) return failed(std::move(why));
   ReferenceStep step;
   step.weights = &weights_;
   step.batch = options_.batch;
   step.context = options_.context;
   step.max_pages = pages_per_sequence(options_);
   step.block_table = pages_;
-  const auto tokens = static_cast<std::size_t>(options_.batch);
-  std::vector<std::int32_t> token_ids(tokens);
+  std::vector<std::int32_t> token_ids(static_cast<std::size_t>(options_.batch));
   step.choices.resize(elements(layers_, options_.batch, kTopK));
-  if (cudaDeviceSynchronize() != cudaSuccess ||
-      cudaMemcpy(token_ids.data(), token_ids_.address(), token_ids_.size_bytes(), cudaMemcpyDeviceToHost) != cudaSuccess ||
+  if (cudaMemcpy(token_ids.data(), token_ids_.address(), token_ids_.size_bytes(), cudaMemcpyDeviceToHost) != cudaSuccess ||
       cudaMemcpy(step.choices.data(), chosen_.address(), chosen_.size_bytes(), cudaMemcpyDeviceToHost) != cudaSuccess)
-    return result;
+    return failed(kCallFailed);
   for (const std::int32_t id : token_ids) {
     const std::vector<float> row = download_floats(embedding_.as<bf16>() + elements(id, kHidden), kHidden);
     step.hidden.insert(step.hidden.end(), row.begin(), row.end());
   }
   step.final_norm = download_floats(final_norm_.as<bf16>(), kHidden);
-  if (step.hidden.size() != tokens * kHidden || step.final_norm.empty()) return result;
-  const ReferenceResult reference = reference_step(step);
-  if (!reference.failure.empty()) {
-    result.detail = reference.failure;
-    return result;
+  step.step_output = download_floats(output_.as<bf16>(), values);
+  if (step.hidden.size() != values || step.final_norm.empty() || step.step_output.empty()) return failed(kCallFailed);
+  step.trace = &trace;
+  const ReferenceResult by_layer = reference_step(step);
+  if (!by_layer.failure.empty()) return failed(by_layer.failure);
+  if (!(by_layer.shortfall <= kScoreTolerance)) {
+    result.error = by_layer.shortfall;
+    return failed("an expert was chosen whose reference score is lower by " + std::to_string(by_layer.shortfall) +
+                  " than that of the best eight");
   }
-  if (!(reference.shortfall <= score_tolerance)) {
-    result.error = reference.shortfall;
-    result.detail = "an expert was chosen whose reference score is lower by " + std::to_string(reference.shortfall) +
-                    " than that of the best eight";
-    return result;
-  }
-  result.error = kernels::max_scaled_error(download_floats(output_.as<bf16>(), tokens * kHidden), reference.output);
+  result.error = by_layer.worst.error;
+  result.detail = "each half of " + std::to_string(layers_) + " layers from the step's own input, and the final norm; worst is " +
+                  by_layer.worst.name;
   result.ok = result.error <= result.tolerance;
-  result.detail = "hidden states after the final norm, " + std::to_string(layers_) + " layers";
+  if (layers_ > kStackLayers) return result;
+  step.trace = nullptr;
+  const ReferenceResult alone = reference_step(step);
+  if (!alone.failure.empty()) return failed(alone.failure);
+  result.stack_tolerance = kStackTolerance * std::sqrt(static_cast<double>(layers_));
+  result.stack_error = kernels::max_scaled_error(step.step_output, alone.output);
+  result.ok = result.ok && result.stack_error <= result.stack_tolerance;
   return result;
 }
+
+constexpr std::array kFaults = {fault::kRoutedScale, fault::kNoBias, fault::kWrongW2, fault::kNoLastToken, fault::kWrongGate};
 
 const ModelInfo kInfo = {
     "kimi_linear",
@@ -485,6 +512,7 @@ const ModelInfo kInfo = {
       if (!knows_names(options, kPresets, kVariants)) return nullptr;
       return std::make_unique<KimiLinear>(options);
     },
+    kFaults,
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/attention/reference.h"
 #include "stack/host.h"
@@ -143,29 +144,47 @@ ReferenceResult reference_step(const ReferenceStep& step) {
   Rows residual = step.hidden;
   const int layers = static_cast<int>(step.weights->layers().size());
   const std::size_t pairs = static_cast<std::size_t>(step.batch) * kTopK;
+  // With the step's values everything is rounded where the step stores it.
+  const auto stored = [&](Rows rows) { return step.trace == nullptr ? rows : rounded_to_bf16(std::move(rows)); };
+  // The step's values for one half take the place of the reference's.
+  const auto add_half = [&](Rows half, int number, const std::string& name) {
+    if (step.trace != nullptr) {
+      Rows own = step.trace->download(number);
+      if (own.empty()) return false;
+      result.worst.see(part_error(own, half), name);
+      half = std::move(own);
+    }
+    add_to(residual, half);
+    residual = stored(std::move(residual));
+    return true;
+  };
   for (int i = 0; i < layers; ++i) {
+    const std::string name = "layer " + std::to_string(i);
     const Layer& w = step.weights->layers()[static_cast<std::size_t>(i)];
     const Rows input_norm = download_floats(w.input_norm, kHidden);
     const Rows post_norm = download_floats(w.post_norm, kHidden);
     if (input_norm.empty() || post_norm.empty()) return result;
-    Rows x = kernels::reference::rms_norm(residual, input_norm, kHidden, kEpsilon);
-    const Rows attention = is_mla(i) ? mla(step, i, x) : kda(*step.weights, i, x, step.batch);
-    if (attention.empty()) return result;
-    add_to(residual, attention);
-    x = kernels::reference::rms_norm(residual, post_norm, kHidden, kEpsilon);
-    const Rows dense = mlp(w, is_dense(i) ? kDenseIntermediate : kExpertIntermediate, x, step.batch);
-    if (dense.empty()) return result;
-    add_to(residual, dense);
-    if (is_dense(i)) continue;
+    Rows x = stored(kernels::reference::rms_norm(residual, input_norm, kHidden, kEpsilon));
+    Rows attention = is_mla(i) ? mla(step, i, x) : kda(*step.weights, i, x, step.batch);
+    if (attention.empty() || !add_half(std::move(attention), 2 * i, "attention of " + name)) return result;
+    x = stored(kernels::reference::rms_norm(residual, post_norm, kHidden, kEpsilon));
+    Rows half = mlp(w, is_dense(i) ? kDenseIntermediate : kExpertIntermediate, x, step.batch);
+    if (half.empty()) return result;
+    if (is_dense(i)) {
+      if (!add_half(std::move(half), 2 * i + 1, "MLP of " + name)) return result;
+      continue;
+    }
     const auto first = step.choices.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(i) * pairs);
     const RoutedReference routed =
         reference_routed_experts(routed_shape(), w.routed, download_floats(w.routed.bias, kExperts), x, step.batch,
                                  std::vector<std::int32_t>(first, first + static_cast<std::ptrdiff_t>(pairs)));
     if (routed.out.empty()) return result;
     result.shortfall = std::max(result.shortfall, routed.shortfall);
-    add_to(residual, routed.out);
+    add_to(half, routed.out);
+    if (!add_half(std::move(half), 2 * i + 1, "experts of " + name)) return result;
   }
-  result.output = kernels::reference::rms_norm(residual, step.final_norm, kHidden, kEpsilon);
+  result.output = stored(kernels::reference::rms_norm(residual, step.final_norm, kHidden, kEpsilon));
+  if (step.trace != nullptr) result.worst.see(part_error(step.step_output, result.output), "the final norm");
   result.failure.clear();
   return result;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kimi_linear/weights.h"
+#include "stack/layer_trace.h"
 
 namespace cglint::models::kimi {
 
@@ -18,11 +19,15 @@ struct ReferenceStep {
   std::vector<float> hidden;                // [batch, hidden]: embedded tokens
   std::vector<float> final_norm;            // [hidden]
   std::vector<std::int32_t> choices;        // the step's experts, [layers, batch, top_k]
+  // What the step's halves of each layer gave, attention and feed-forward in turn; null: the reference goes on with its own values.
+  const LayerTrace* trace = nullptr;
+  std::vector<float> step_output;           // [batch, hidden], with `trace`
 };
 
 struct ReferenceResult {
   std::vector<float> output;  // [batch, hidden] after the final norm; empty on failure
   double shortfall = 0;       // largest of RoutedReference::shortfall
+  WorstPart worst;            // with ReferenceStep::trace: the half of a layer that the step computed worst
   std::string failure;        // why there is no output
 };
 

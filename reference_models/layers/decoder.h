@@ -11,6 +11,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <string_view>
 
 #include "layers/shape.h"
 #include "stack/model.h"
@@ -62,19 +64,19 @@ struct Schedule {
   int expert_side = 0;
 };
 
-// Device memory that the stack takes, bytes. 0 where it does not know a preset or option: batch 1 to 64,
-// context 1 to 131,071, at most 61 layers, no moe_config_dir.
-std::size_t decoder_memory_bytes(const StackOptions& options, int side_streams);
-
-std::unique_ptr<Model> make_decoder(const StackOptions& options, const Schedule& schedule);
-
-// `schedules` belongs to `variants`, one each. The schedule of options.variant (empty: the first), or null.
-template <typename Variants, typename Schedules>
-const Schedule* find_schedule(const Variants& variants, const Schedules& schedules, std::string_view name) {
-  static_assert(std::tuple_size_v<Variants> == std::tuple_size_v<Schedules>);
-  for (std::size_t i = 0; i < variants.size(); ++i)
-    if (name.empty() || variants[i].name == name) return &schedules[i];
-  return nullptr;
-}
+// A model that is this stack: one schedule a variant, the presets of decoder_presets() or the first of them. Unknown names have no
+// model and take 0 bytes; nor do a batch beyond 1 to 64, a context beyond 1 to 131,071, more than 1,024 layers and a
+// moe_config_dir, which prepare() refuses.
+struct DecoderVariants {
+  std::span<const VariantInfo> variants;
+  std::span<const Schedule> schedules;  // one each
+  int side_streams = 1;
+  std::span<const PresetInfo> presets = decoder_presets();
+};
+// Device memory that the stack takes, bytes.
+std::size_t decoder_memory_bytes(const DecoderVariants& model, const StackOptions& options);
+std::unique_ptr<Model> make_decoder(const DecoderVariants& model, const StackOptions& options);
+// ModelInfo::faults of such a model.
+std::span<const std::string_view> decoder_faults();
 
 }  // namespace cglint::models

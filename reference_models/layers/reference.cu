@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string>
 
 #include "layers/reference.h"
 
@@ -75,6 +76,16 @@ __global__ void embedding_kernel(const std::int32_t* ids, const bf16* table, flo
 __global__ void add_kernel(float* sum, const float* addend, std::int64_t count) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count) sum[i] += addend[i];
+}
+
+__global__ void widen_kernel(const bf16* in, float* out, std::int64_t count) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = widen(in[i]);
+}
+
+__global__ void round_kernel(float* values, std::int64_t count) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) values[i] = widen(__float2bfloat16_rn(values[i]));
 }
 
 // One thread a row.
@@ -202,7 +213,8 @@ std::size_t size_of(std::int64_t count) {
 // Runs until the first failure, which it keeps.
 class Reference {
  public:
-  explicit Reference(const ReferenceStep& step) : step_(step), shape_(step.shape) {}
+  Reference(const ReferenceStep& step, ReferenceInput input)
+      : step_(step), shape_(step.shape), follows_step_(input == ReferenceInput::of_the_step) {}
   ReferenceResult run();
 
  private:
@@ -251,6 +263,14 @@ class Reference {
     quantised_kernel<<<blocks_of(count / kBlock, 128), 128>>>(in, out, count / kBlock);
     note(cudaGetLastError());
   }
+  // What the step stores in bf16.
+  void rounded(float* values, std::int64_t count) {
+    if (!ok() || !follows_step_) return;
+    round_kernel<<<blocks_of(count, 128), 128>>>(values, count);
+    note(cudaGetLastError());
+  }
+  // `values` against what the step has for it, which takes its place.
+  void compare(float* values, const bf16* steps, std::int64_t count, const std::string& name);
   void attention(const ReferenceLayer& layer);
   void experts(const ReferenceLayer& layer, int index);
   // The weights of the step's choices by the reference's own scores; judges the choices.
@@ -258,11 +278,24 @@ class Reference {
 
   const ReferenceStep& step_;
   const DecoderShape& shape_;
+  bool follows_step_;
   ReferenceResult result_;
   DeviceBuffer<float> residual_, x_, branch_, qkv_, q_a_, latent_, q_, query_, scores_, attended_, values_;
   DeviceBuffer<float> gate_up_, hidden_, quantised_, logits_, weights_, y_, shared_;
   DeviceBuffer<std::int32_t> chosen_;
 };
+
+void Reference::compare(float* values, const bf16* steps, std::int64_t count, const std::string& name) {
+  if (!ok() || !follows_step_) return;
+  std::vector<float> own(size_of(count));
+  note(cudaMemcpy(own.data(), values, own.size() * sizeof(float), cudaMemcpyDeviceToHost));
+  if (!ok()) return;
+  widen_kernel<<<blocks_of(count, 128), 128>>>(steps, values, count);
+  note(cudaGetLastError());
+  std::vector<float> of_step(own.size());
+  if (ok()) note(cudaMemcpy(of_step.data(), values, of_step.size() * sizeof(float), cudaMemcpyDeviceToHost));
+  if (ok()) result_.worst.see(part_error(of_step, own), name);
+}
 
 // branch_ = attention of x_.
 void Reference::attention(const ReferenceLayer& layer) {
@@ -484,6 +517,11 @@ ReferenceResult Reference::run() {
     if (!ok()) return;
     add_kernel<<<blocks_of(count, 128), 128>>>(residual, branch, count);
     note(cudaGetLastError());
+    rounded(residual, count);
+  };
+  const auto norm_of_residual = [&](const bf16* weight) {
+    norm(residual, shape_.hidden, weight, x, shape_.hidden);
+    rounded(x, count);
   };
   if (ok()) {
     embedding_kernel<<<blocks_of(count, 128), 128>>>(step_.token_ids, step_.embedding, residual, step_.batch,
@@ -492,10 +530,12 @@ ReferenceResult Reference::run() {
   }
   for (std::size_t i = 0; ok() && i < step_.layers.size(); ++i) {
     const ReferenceLayer& layer = step_.layers[i];
-    norm(residual, shape_.hidden, layer.input_norm, x, shape_.hidden);
+    const std::string name = "layer " + std::to_string(i);
+    norm_of_residual(layer.input_norm);
     attention(layer);
+    compare(branch, layer.attention_output, count, "attention of " + name);
     add_branch();
-    norm(residual, shape_.hidden, layer.post_norm, x, shape_.hidden);
+    norm_of_residual(layer.post_norm);
     if (layer.gate_up != nullptr) {
       const int width = shape_.dense_intermediate;
       float* const gate_up = buffer(gate_up_, static_cast<std::int64_t>(step_.batch) * 2 * width);
@@ -508,9 +548,11 @@ ReferenceResult Reference::run() {
       experts(layer, static_cast<int>(i));
       if (std::isinf(result_.choice_error)) return result_;
     }
+    compare(branch, layer.output, count, (layer.gate_up != nullptr ? "MLP of " : "experts of ") + name);
     add_branch();
   }
-  norm(residual, shape_.hidden, step_.final_norm, x, shape_.hidden);
+  norm_of_residual(step_.final_norm);
+  compare(x, step_.step_output, count, "the final norm");
   if (ok()) note(cudaDeviceSynchronize());
   std::vector<float> output(size_of(count));
   if (ok()) note(cudaMemcpy(output.data(), x, output.size() * sizeof(float), cudaMemcpyDeviceToHost));
@@ -520,8 +562,8 @@ ReferenceResult Reference::run() {
 
 }  // namespace
 
-ReferenceResult reference_step(const ReferenceStep& step) {
-  return Reference(step).run();
+ReferenceResult reference_step(const ReferenceStep& step, ReferenceInput input) {
+  return Reference(step, input).run();
 }
 
 }  // namespace cglint::models

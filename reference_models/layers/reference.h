@@ -9,6 +9,7 @@
 
 #include "kernels/common/buffer.h"
 #include "layers/shape.h"
+#include "stack/layer_trace.h"
 #include "stack/model.h"
 
 namespace cglint::models {
@@ -37,6 +38,9 @@ struct ReferenceLayer {
   const float* w2_scale = nullptr;
   const kernels::bf16* shared_gate_up = nullptr;  // [2 * shared_intermediate, hidden]
   const kernels::bf16* shared_down = nullptr;     // [hidden, shared_intermediate]
+  // What the step's two halves of the layer gave, [batch, hidden] each.
+  const kernels::bf16* attention_output = nullptr;
+  const kernels::bf16* output = nullptr;
 };
 
 struct ReferenceStep {
@@ -50,6 +54,7 @@ struct ReferenceStep {
   const kernels::bf16* embedding = nullptr;   // device, [vocabulary, hidden]
   const std::int32_t* token_ids = nullptr;    // device, [batch]
   const kernels::bf16* final_norm = nullptr;  // device, [hidden]
+  const kernels::bf16* step_output = nullptr;  // device, [batch, hidden]
   std::vector<ReferenceLayer> layers;
   std::vector<std::int32_t>
       choices;  // the step's experts, [layers, batch, top_k]; rows of dense layers are ignored
@@ -62,9 +67,14 @@ struct ReferenceResult {
   // chosen, at most (0: the same choice everywhere). Infinity if a choice is no choice (out of range, twice,
   // too many groups).
   double choice_error = 0;
+  WorstPart worst;  // with the step's inputs: the half of a layer that the step computed worst
 };
 
+// Whether each half of a layer starts from what the step's halves before it gave, rounded to bf16 as the step stores it, or from
+// what the reference's own gave.
+enum class ReferenceInput { of_the_step, its_own };
+
 // Synchronises. Slow: meant for few layers or some patience.
-[[nodiscard]] ReferenceResult reference_step(const ReferenceStep& step);
+[[nodiscard]] ReferenceResult reference_step(const ReferenceStep& step, ReferenceInput input);
 
 }  // namespace cglint::models

@@ -33,25 +33,23 @@ constexpr std::array kSchedules = {
     attention(AttentionOrder::join_missing),
 };
 
-std::size_t memory_bytes(const StackOptions& options) {
-  return find_schedule(kVariants, kSchedules, options.variant) == nullptr ? 0
-                                                                          : decoder_memory_bytes(options, 1);
-}
+static_assert(kVariants.size() == kSchedules.size());
 
-std::unique_ptr<Model> make(const StackOptions& options) {
-  const Schedule* const schedule = find_schedule(kVariants, kSchedules, options.variant);
-  return schedule == nullptr ? nullptr : make_decoder(options, *schedule);
+const DecoderVariants& stack() {
+  static const DecoderVariants stack{kVariants, kSchedules};
+  return stack;
 }
 
 const ModelInfo& info() {
   static const ModelInfo info = {
       "mla_two_stream",
       "decode step of an MoE/MLA decoder: the cache write beside the query path",
-      decoder_presets(),
+      stack().presets,
       kVariants,
-      1,
-      memory_bytes,
-      make,
+      stack().side_streams,
+      [](const StackOptions& options) { return decoder_memory_bytes(stack(), options); },
+      [](const StackOptions& options) { return make_decoder(stack(), options); },
+      decoder_faults(),
   };
   return info;
 }

@@ -31,6 +31,8 @@ Runs one variant of a reference model; `cglint capture` starts it. Writes JSON o
   --no-check           do not compare with the fp32 reference
   --samples N          timed replays (default 200; 0: none)
   --dot FILE           write the graph as DOT
+  --fault NAME         spoil the step, which its check must notice (for tests of the check; "list" names them)
+  --beside VARIANT     a second graph in the recording: the same step in another variant, replayed in turn
   --serve N --draft-tokens K --draft-layers L   a serving loop with a draft and a target graph
 
 Exit codes: 0 good, 1 an output is wrong, 2 usage, 3 a CUDA call failed, 4 no GPU or too little memory, 5 a replay faulted
@@ -55,6 +57,9 @@ std::string models_json() {
               ",\"may_fault\":" + (variant.may_fault ? "true" : "false") +
               ",\"capture_fails\":" + (variant.capture_fails ? "true" : "false") +
               ",\"same_bits_as\":" + json_quoted(variant.same_bits_as) + "}";
+    text += "],\"faults\":[";
+    for (const std::string_view& fault : model->faults)
+      text += (&fault == model->faults.data() ? "" : ",") + json_quoted(fault);
     text += "]}";
   }
   return text + "]}\n";
@@ -117,6 +122,11 @@ int run(int argc, char** argv) {
         options.stack.moe_config_dir = value;
       } else if (name == "--dot") {
         options.dot = value;
+      } else if (name == "--beside") {
+        options.beside = value;
+      } else if (name == "--fault") {
+        options.stack.fault = value;
+        good = std::find(model->faults.begin(), model->faults.end(), value) != model->faults.end();
       } else {
         return complain("unknown option " + std::string(name));
       }
@@ -132,6 +142,8 @@ int run(int argc, char** argv) {
   const VariantInfo* const variant = named(model->variants, options.stack.variant);
   if (variant == nullptr)
     return complain("no variant of this model is named '" + options.stack.variant + "'");
+  if (!options.beside.empty() && named(model->variants, options.beside) == nullptr)
+    return complain("no variant of this model is named '" + options.beside + "'");
   const PresetInfo* const preset = named(model->presets, options.stack.preset);
   if (preset == nullptr) return complain("no preset of this model is named '" + options.stack.preset + "'");
   if (options.stack.layers == 0) options.stack.layers = preset->layers;

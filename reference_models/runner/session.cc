@@ -191,7 +191,10 @@ class Loaded {
     if (end != cudaSuccess) return end;
     return cudaGraphGetNodes(captured.graph.get(), nullptr, &captured.nodes);
   }
-  CheckResult check() { return model_->check(); }
+  CheckResult check(Lanes& lanes) {
+    StepContext context = lanes.context(false);
+    return model_->check(context);
+  }
   [[nodiscard]] const Arena& arena() const { return arena_; }
 
  private:
@@ -439,14 +442,13 @@ int run_one(const ModelInfo& info, const VariantInfo& variant, const SessionOpti
     if (hash != eager_hash) exit_code = kExitWrong;
     if (options.check) {
       const Clock::time_point begin = Clock::now();
-      const CheckResult result = loaded.check();
+      const CheckResult result = loaded.check(lanes);
       need(cudaDeviceSynchronize(), "the reference");
-      Event("check")
-          .boolean("ok", result.ok)
-          .number("error", result.error)
-          .number("tolerance", result.tolerance)
-          .text("detail", result.detail)
-          .number("seconds", us_since(begin) / 1e6);
+      Event event("check");
+      event.boolean("ok", result.ok).number("error", result.error).number("tolerance", result.tolerance);
+      if (result.stack_tolerance > 0)
+        event.number("stack_error", result.stack_error).number("stack_tolerance", result.stack_tolerance);
+      event.text("detail", result.detail).number("seconds", us_since(begin) / 1e6);
       if (!result.ok) exit_code = kExitWrong;
     }
   }
@@ -460,47 +462,65 @@ int run_one(const ModelInfo& info, const VariantInfo& variant, const SessionOpti
   return exit_code;
 }
 
+// Two graphs in one recording, replayed in turn: a round is `first_launches` of the first and one of the second.
+struct TwoGraphs {
+  StackOptions first, second;
+  int first_launches = 1;
+  int rounds = 1;
+};
+
 // A draft graph of few layers is replayed once for each token that it proposes, then the target graph
 // verifies them in one step of batch * (tokens + 1).
-int run_serving(const ModelInfo& info, const VariantInfo& variant, const SessionOptions& options) {
+TwoGraphs serving(const SessionOptions& options) {
+  TwoGraphs two{options.stack, options.stack, options.draft_tokens, options.serve_rounds};
+  two.first.layers = options.draft_layers;
+  two.second.batch = options.stack.batch * (options.draft_tokens + 1);
+  return two;
+}
+
+// The same step in another variant, so that a recording of both tells how long a launch takes in either.
+TwoGraphs beside(const SessionOptions& options) {
+  TwoGraphs two{options.stack, options.stack, 1, options.replays};
+  two.first.variant = options.beside;
+  return two;
+}
+
+int run_two(const ModelInfo& info, const VariantInfo& variant, const SessionOptions& options, const TwoGraphs& two) {
   int exit_code = kExitOk;
-  StackOptions draft_options = options.stack, target_options = options.stack;
-  draft_options.layers = options.draft_layers;
-  target_options.batch = options.stack.batch * (options.draft_tokens + 1);
-  need_memory(info, {draft_options, target_options}, !options.wait);
+  need_memory(info, {two.first, two.second}, !options.wait);
   Lanes lanes(info.side_streams);
-  Loaded draft(info, draft_options), target(info, target_options);
-  Captured draft_graph, target_graph;
-  for (Loaded* const loaded : {&draft, &target}) {
+  Loaded first(info, two.first), second(info, two.second);
+  Captured first_graph, second_graph;
+  for (Loaded* const loaded : {&first, &second}) {
     loaded->reset();
     loaded->eager_step(lanes);
     loaded->reset();
-    if (!capture_step(*loaded, lanes, variant, loaded == &draft ? draft_graph : target_graph, exit_code))
+    if (!capture_step(*loaded, lanes, variant, loaded == &first ? first_graph : second_graph, exit_code))
       return exit_code;
   }
   double us = 0;
-  const ExecOwner draft_exec = instantiate(draft_graph, us), target_exec = instantiate(target_graph, us);
+  const ExecOwner first_exec = instantiate(first_graph, us), second_exec = instantiate(second_graph, us);
   Event("instantiated")
-      .integer("nodes", static_cast<std::int64_t>(draft_graph.nodes + target_graph.nodes))
-      .integer("draft_nodes", static_cast<std::int64_t>(draft_graph.nodes))
-      .integer("target_nodes", static_cast<std::int64_t>(target_graph.nodes));
+      .integer("nodes", static_cast<std::int64_t>(first_graph.nodes + second_graph.nodes))
+      .integer("first_nodes", static_cast<std::int64_t>(first_graph.nodes))
+      .integer("second_nodes", static_cast<std::int64_t>(second_graph.nodes));
   const auto launch_round = [&](cudaStream_t stream) {
-    for (int token = 0; token < options.draft_tokens; ++token)
-      need(cudaGraphLaunch(draft_exec.get(), stream), "cudaGraphLaunch", kExitFault);
-    need(cudaGraphLaunch(target_exec.get(), stream), "cudaGraphLaunch", kExitFault);
+    for (int i = 0; i < two.first_launches; ++i)
+      need(cudaGraphLaunch(first_exec.get(), stream), "cudaGraphLaunch", kExitFault);
+    need(cudaGraphLaunch(second_exec.get(), stream), "cudaGraphLaunch", kExitFault);
   };
   if (options.wait) {
     if (!wait_for_go()) return kExitOk;
-    for (int round = 0; round < options.serve_rounds; ++round) {
+    for (int round = 0; round < two.rounds; ++round) {
       launch_round(lanes.main());
       need(cudaStreamSynchronize(lanes.main()), "the replay", kExitFault);
     }
-    Event("replayed").integer("replays", options.serve_rounds);
+    Event("replayed").integer("replays", two.rounds);
     return kExitOk;
   }
   if (options.samples > 0)
     time_replays(
-        "timing", lanes, options.samples, [&] { draft.reset(), target.reset(); }, launch_round);
+        "timing", lanes, options.samples, [&] { first.reset(), second.reset(); }, launch_round);
   return exit_code;
 }
 
@@ -526,7 +546,9 @@ int run_session(const ModelInfo& info, const VariantInfo& variant, const Session
     need(cudaSetDevice(0), "cudaSetDevice");
     need(cudaFree(nullptr), "creating the CUDA context");
     tell_gpu();
-    return options.serve_rounds > 0 ? run_serving(info, variant, options) : run_one(info, variant, options);
+    if (options.serve_rounds > 0) return run_two(info, variant, options, serving(options));
+    if (!options.beside.empty()) return run_two(info, variant, options, beside(options));
+    return run_one(info, variant, options);
   } catch (const Failure& failure) {
     tell(failure, failure.exit_code == kExitFault       ? "fault"
                   : failure.exit_code == kExitCannotRun ? "memory"

@@ -31,6 +31,8 @@ struct SessionOptions {
   int serve_rounds = 0;
   int draft_tokens = 3;
   int draft_layers = 1;
+  // A second graph in the recording: the same step in this variant, replayed in turn with the other. Empty: no.
+  std::string beside;
 };
 
 // Returns the process's exit code.

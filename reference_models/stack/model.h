@@ -30,6 +30,7 @@ struct StackOptions {
   std::uint64_t seed = 1;      // of weights, inputs and cache
   bool pdl = true;             // programmatic launch where the engine has it and the chip allows it
   std::string moe_config_dir;  // tile tables for fused MoE; empty: the model's default
+  std::string fault;           // a name of ModelInfo::faults: what check() must notice; empty: none
 };
 
 // Streams and events that the step may use besides the capture stream; the harness owns them and gives the
@@ -56,8 +57,14 @@ class Range {
 
 struct CheckResult {
   bool ok = false;
-  double error = 0;  // largest scaled error against the fp32 reference (see kernels::max_scaled_error)
+  // Largest scaled error of a part (see kernels::max_scaled_error) that the fp32 reference computes from the step's own input
+  // of it.
+  double error = 0;
   double tolerance = 0;
+  // Largest error of the output of a reference that ran on its own from the first layer to the last. No tolerance (0) where
+  // that cannot tell a fault from rounding.
+  double stack_error = 0;
+  double stack_tolerance = 0;
   std::string detail;  // what was compared; why it failed
 };
 
@@ -75,8 +82,9 @@ class Model {
   [[nodiscard]] virtual cudaError_t record(StepContext& context) = 0;
   // The step's output as bytes, of the last finished step; synchronises the device.
   [[nodiscard]] virtual cudaError_t output(std::vector<std::uint8_t>& bytes) = 0;
-  // Compares the last finished step with a plain fp32 reference that shares no kernel with it. May be slow.
-  [[nodiscard]] virtual CheckResult check() = 0;
+  // Compares the last finished step, which began after a reset(), with a plain fp32 reference that shares no kernel with it. May
+  // enqueue the step once more. May be slow.
+  [[nodiscard]] virtual CheckResult check(StepContext& context) = 0;
   // Puts back what a step changes (KV cache, states), so that steps can be compared bit by bit.
   [[nodiscard]] virtual cudaError_t reset() = 0;
 };
@@ -108,6 +116,7 @@ struct ModelInfo {
   // Device memory that prepare() will need, bytes; 0 for options it does not know.
   std::size_t (*memory_bytes)(const StackOptions&) = nullptr;
   std::unique_ptr<Model> (*make)(const StackOptions&) = nullptr;
+  std::span<const std::string_view> faults = {};  // what StackOptions::fault may be
 };
 
 // Whether preset and variant are among these or empty.

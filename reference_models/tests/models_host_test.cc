@@ -1,11 +1,13 @@
 // The models' descriptions, tables and sizes; nothing here needs a GPU.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 #include <string>
 
 #include "fused_moe/configs.h"
 #include "kimi_linear/shape.h"
+#include "stack/layer_trace.h"
 #include "stack/model.h"
 #include "stack/routed_experts.h"
 #include "tables/moe_config.h"
@@ -51,6 +53,24 @@ TEST(Registry, PublishedSizesFitWithOneSequence) {
       EXPECT_EQ(model->memory_bytes(options), 0U);
     }
   }
+}
+
+TEST(LayerCheck, TheWorstPartCounts) {
+  WorstPart worst;
+  worst.see(0.01, "layer 0");
+  worst.see(part_error({1, 1.5F}, {1, 1}), "layer 1");
+  worst.see(0.02, "layer 2");
+  EXPECT_EQ(worst.name, "layer 1");
+  EXPECT_DOUBLE_EQ(worst.error, 0.5);
+}
+
+// A token none of whose experts is on this shard adds nothing, and must.
+TEST(LayerCheck, NothingIsRightWhereNothingIsWanted) {
+  EXPECT_EQ(part_error({0, 0}, {0, 0}), 0);
+  EXPECT_TRUE(std::isinf(part_error({0, 1e-6F}, {0, 0})));
+  EXPECT_TRUE(std::isinf(part_error({}, {})));
+  EXPECT_TRUE(std::isinf(part_error({0, 0}, {0})));
+  EXPECT_TRUE(std::isinf(part_error({std::nanf(""), 1}, {1, 1})));
 }
 
 TEST(KimiLinear, HasTwentyDeltaRuleLayers) {

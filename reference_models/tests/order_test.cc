@@ -124,7 +124,7 @@ TEST_P(Stack, EveryVariantReplaysOnTheStreamsThatItsManifestStates) {
         Loaded loaded(info, options);
         const Graph graph = step_of(info, *loaded.model, true);
         EXPECT_EQ(fake_cuda::unjoined(kMain), 0U);
-        const capture_tool::RunKey run{options.variant, options.preset, layers, preset.layers, 1};
+        const capture_tool::RunKey run{options.variant, options.preset, layers, preset.layers, 1, {}};
         const auto expectation = manifest.expected(run);
         ASSERT_TRUE(expectation);
         const auto streams = capture_tool::Manifest::expected_streams(*expectation, run);
@@ -189,6 +189,44 @@ TEST_P(Order, SameBitsComeFromTheSameKernels) {
   }
 }
 
+// For what a graph costs by its size: more layers than any published model has.
+TEST_P(Order, DeeperThanPublished) {
+  const ModelInfo& info = *GetParam();
+  const capture_tool::Manifest manifest = manifest_of(info);
+  for (const VariantInfo& variant : info.variants) {
+    StackOptions options;
+    options.variant = variant.name;
+    options.layers = 128;
+    SCOPED_TRACE(options.variant);
+    Loaded loaded(info, options);
+    const Graph graph = step_of(info, *loaded.model, true);
+    EXPECT_LE(loaded.arena.persistent_bytes() + loaded.arena.transient_peak_bytes(), info.memory_bytes(options));
+    const capture_tool::RunKey run{options.variant, std::string(info.presets[0].name), 128, info.presets[0].layers, 1, {}};
+    const auto expectation = manifest.expected(run);
+    ASSERT_TRUE(expectation);
+    EXPECT_EQ(predicted_streams(graph), capture_tool::Manifest::expected_streams(*expectation, run));
+  }
+}
+
+// The routed experts' faults change what is launched with, not what is launched.
+TEST_P(Stack, FaultsKeepTheGraph) {
+  EXPECT_GE(GetParam()->faults.size(), 3U);
+  StackOptions options;
+  options.layers = 6;
+  options.context = 100;
+  const auto functions_of = [&] {
+    Loaded loaded(*GetParam(), options);
+    std::vector<std::string> functions;
+    for (const fake_cuda::Node& node : step_of(*GetParam(), *loaded.model, true).nodes) functions.push_back(node.function);
+    return functions;
+  };
+  const std::vector<std::string> sound = functions_of();
+  for (const std::string_view fault : GetParam()->faults) {
+    options.fault = fault;
+    EXPECT_EQ(functions_of(), sound) << fault;
+  }
+}
+
 TEST_P(Order, OptionsItDoesNotKnow) {
   StackOptions good;
   EXPECT_GT(GetParam()->memory_bytes(good), std::size_t{1} << 30);
@@ -196,7 +234,7 @@ TEST_P(Order, OptionsItDoesNotKnow) {
   for (const auto& change : std::initializer_list<void (*)(StackOptions&)>{
            [](StackOptions& o) { o.batch = 65; }, [](StackOptions& o) { o.batch = 0; },
            [](StackOptions& o) { o.context = 0; }, [](StackOptions& o) { o.context = 1 << 20; },
-           [](StackOptions& o) { o.layers = 62; }, [](StackOptions& o) { o.moe_config_dir = "x"; }}) {
+           [](StackOptions& o) { o.layers = 1025; }, [](StackOptions& o) { o.moe_config_dir = "x"; }}) {
     StackOptions bad;
     change(bad);
     EXPECT_EQ(GetParam()->memory_bytes(bad), 0U);

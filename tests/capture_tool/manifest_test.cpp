@@ -29,6 +29,10 @@ variant = "side_first"
 batch_min = 64
 codes = ["CG204"]
 [[expect]]
+variant = "side_first"
+beside = "main_first"
+codes = ["CG101", "CG203"]
+[[expect]]
 variant = "main_first"
 streams = 2
 [[expect]]
@@ -38,7 +42,7 @@ codes = ["CG101"]
 )";
 
 RunKey key(std::string variant, std::string preset = "k2", int layers = 61, int batch = 1) {
-  return {std::move(variant), std::move(preset), layers, 61, batch};
+  return {std::move(variant), std::move(preset), layers, 61, batch, {}};
 }
 
 TEST(Manifest, LaterEntriesReplaceWhatTheyState) {
@@ -55,6 +59,20 @@ TEST(Manifest, LaterEntriesReplaceWhatTheyState) {
   ASSERT_TRUE(large);
   EXPECT_EQ(large->codes, std::vector<std::string>{"CG204"});
   EXPECT_EQ(manifest.sources(), std::vector<std::string>{"sgl-project/sglang#30460"});
+}
+
+// A recording with another variant's graph beside is another run: only entries that name it are about it.
+TEST(Manifest, TwoGraphsInOneRecordingHaveEntriesOfTheirOwn) {
+  const Manifest manifest = parsed(kText);
+  RunKey both = key("side_first");
+  both.beside = "main_first";
+  const auto expected = manifest.expected(both);
+  ASSERT_TRUE(expected);
+  EXPECT_EQ(expected->codes, (std::vector<std::string>{"CG101", "CG203"}));
+  EXPECT_FALSE(expected->streams);
+  both.beside = "deep";
+  EXPECT_FALSE(manifest.expected(both));
+  EXPECT_EQ(manifest.expected(key("side_first"))->codes, (std::vector<std::string>{"CG101", "CG102"}));
 }
 
 TEST(Manifest, StreamsFollowTheNumberOfLayers) {

@@ -61,6 +61,7 @@ void define(CLI::App& app, Options& o) {
   app.add_option("--serve", o.serve, "Instead of one graph: this many rounds of a draft graph and a target graph that verifies its tokens")->check(CLI::Range(1, 10000));
   app.add_option("--draft-tokens", o.draft_tokens, "With --serve: tokens that the draft graph proposes each round")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--draft-layers", o.draft_layers, "With --serve: layers of the draft graph")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--beside", o.beside, "Record this variant's graph too, replayed in turn with the other: how long a launch takes without its company");
   app.add_option("-o,--output", o.output, "Folder for the capture files, or the name of the only one (NAME.cgl.jsonl[.gz|.zst])")->capture_default_str();
   app.add_option("--results", o.results, "Write the results to this file as JSON, after every run");
   app.add_flag("--resume", o.resume, "Leave out the runs that the --results file has already");
@@ -144,6 +145,10 @@ std::vector<Planned> plan(const Options& options, const Json& model, const Json&
             planned.run["serve"] = {{"rounds", options.serve}, {"draft_tokens", options.draft_tokens}, {"draft_layers", options.draft_layers}};
             file += ".serve";
           }
+          if (!options.beside.empty()) {
+            planned.run["beside"] = options.beside;
+            file += ".beside-" + options.beside;
+          }
           if (const std::string other = variant.value("same_bits_as", ""); !other.empty()) planned.run["same_bits_as"] = other;
           planned.recording = names_file(options.output) ? options.output : (std::filesystem::path(options.output) / (file + ".cgl.jsonl.gz")).string();
           planned.published_layers = published;
@@ -201,6 +206,8 @@ int run(const Options& options) {
     if (find_named((*model)["variants"], variant) == nullptr) return complain(unknown("variant of " + options.model, variant, (*model)["variants"]));
   const Json* const preset = options.preset.empty() ? &(*model)["presets"].front() : find_named((*model)["presets"], options.preset);
   if (preset == nullptr) return complain(unknown("preset of " + options.model, options.preset, (*model)["presets"]));
+  if (!options.beside.empty() && find_named((*model)["variants"], options.beside) == nullptr) return complain(unknown("variant of " + options.model, options.beside, (*model)["variants"]));
+  if (!options.beside.empty() && (options.no_trace || options.check_only || options.serve > 0)) return complain("--beside is for recordings of one step: not with --no-trace, --check-only or --serve");
   if (options.resume && options.results.empty()) return complain("--resume needs --results");
   if (options.verify && (options.check_only || options.no_trace)) return complain("--verify needs a recording: not with --no-trace or --check-only");
   if (options.serve > 0 && options.check_only) return complain("--serve has no check: not with --check-only");

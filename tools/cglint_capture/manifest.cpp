@@ -58,10 +58,10 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
           } else {
             return wrong(at, "variant is a text or a list of texts");
           }
-        } else if (field == "preset") {
-          const auto preset = content.value<std::string>();
-          if (!preset) return wrong(at, "preset is a text");
-          entry.preset = *preset;
+        } else if (field == "preset" || field == "beside") {
+          const auto word = content.value<std::string>();
+          if (!word) return wrong(at, fmt::format("{} is a text", field.str()));
+          (field == "preset" ? entry.preset : entry.beside) = *word;
         } else if (field == "codes") {
           const toml::array* const codes = content.as_array();
           if (codes == nullptr) return wrong(at, "codes is a list");
@@ -95,7 +95,7 @@ std::optional<Expectation> Manifest::expected(const RunKey& run) const {
   if (found == variants_.end()) return std::nullopt;
   std::optional<Expectation> result;
   for (const Entry& entry : found->second) {
-    if ((!entry.preset.empty() && entry.preset != run.preset) || run.batch < entry.batch_min || run.batch > entry.batch_max ||
+    if ((!entry.preset.empty() && entry.preset != run.preset) || entry.beside != run.beside || run.batch < entry.batch_min || run.batch > entry.batch_max ||
         run.layers < entry.layers_min)
       continue;
     if (!result) result.emplace();

@@ -23,6 +23,7 @@ struct Expectation {
 struct RunKey {
   std::string variant, preset;
   int layers = 0, published_layers = 0, batch = 0;
+  std::string beside = {};  // the variant whose graph is in the recording too
 };
 
 class Manifest {
@@ -42,6 +43,7 @@ class Manifest {
  private:
   struct Entry {
     std::string preset;  // empty: all
+    std::string beside;  // exactly this one; empty: none
     int batch_min = 0, batch_max = 1 << 30, layers_min = 0;
     std::optional<std::vector<std::string>> codes;
     std::optional<std::uint32_t> streams, streams_per_layer;

@@ -28,6 +28,7 @@ struct Options {
   std::string results;
   std::string format = "text";
   std::string moe_config;
+  std::string beside;  // a variant whose graph is in each recording too
   std::vector<std::string> recordings;
   bool resume = false, list = false, verify = false, force = false;
   bool no_trace = false, check_only = false, no_check = false, no_pdl = false, quiet = false;

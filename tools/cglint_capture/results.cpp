@@ -16,7 +16,7 @@
 namespace cglint::capture_tool {
 namespace {
 
-constexpr std::array kIdentity = {"model", "variant", "preset", "layers", "batch", "context", "seed", "connections", "pdl", "serve"};
+constexpr std::array kIdentity = {"model", "variant", "preset", "layers", "batch", "context", "seed", "connections", "pdl", "serve", "beside"};
 
 std::string now_text() {
   const std::time_t now = std::time(nullptr);

@@ -31,6 +31,7 @@ std::vector<std::string> runner_arguments(const Programs& programs, const Option
   }
   if (options.no_pdl) arguments.emplace_back("--no-pdl");
   if (!options.moe_config.empty()) arguments.insert(arguments.end(), {"--moe-config", options.moe_config});
+  if (!options.beside.empty()) arguments.insert(arguments.end(), {"--beside", options.beside});
   if (options.serve > 0)
     arguments.insert(arguments.end(), {"--serve", std::to_string(options.serve), "--draft-tokens", std::to_string(options.draft_tokens),
                                        "--draft-layers", std::to_string(options.draft_layers)});
@@ -185,7 +186,7 @@ void add_report(const Json& report, const std::vector<RecordedGraph>& graphs, Js
 
 void verify(const Manifest* manifest, int published_layers, Json& run) {
   Json differences = Json::array();
-  const RunKey key{run["variant"], run["preset"], run["layers"], published_layers, run["batch"]};
+  const RunKey key{run["variant"], run["preset"], run["layers"], published_layers, run["batch"], run.value("beside", "")};
   const auto expected = manifest == nullptr ? std::nullopt : manifest->expected(key);
   if (!expected) {
     differences.push_back("the manifest says nothing about this run");
@@ -249,7 +250,9 @@ class Execution {
     } else if (planned_.may_fault) {
       not_replayed_ = "the variant reads a null address";
     }
-    const int measured = planned_.capture_fails && traces ? kExitGood : untraced();
+    // Two graphs in turn are for the recording; times are those of the runs of each.
+    const bool traced_alone = traces && (planned_.capture_fails || !options_.beside.empty());
+    const int measured = traced_alone ? kExitGood : untraced();
     if (measured == kExitInterrupted) keep_torn();
     if (measured == kExitInterrupted || measured == kExitUsage) return measured;
     int code = measured;
@@ -358,7 +361,7 @@ class Execution {
     }
     if (options_.check_only) return kExitGood;
     std::vector<UntracedFacts> facts;
-    if (options_.serve == 0) facts.push_back(untraced_facts(run_));
+    if (options_.serve == 0 && options_.beside.empty()) facts.push_back(untraced_facts(run_));
     auto recorded = write_recording(from, planned_.recording, facts, note);
     if (!recorded) return give_up(kExitInternal, recorded.error().to_string());
     run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
@@ -417,15 +420,16 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
   for (const std::string& file : options.recordings) {
     std::string name = std::filesystem::path(file).filename().string();
     if (name.starts_with(options.model + ".")) name.erase(0, options.model.size() + 1);
-    static const std::regex kName(R"(([^.]+)\.([^.]+)\.b(\d{1,5})(?:\.l(\d{1,4}))?(?:\.[^.]+)*\.cgl\.jsonl(?:\.gz|\.zst)?)");
+    static const std::regex kName(R"(([^.]+)\.([^.]+)\.b(\d{1,5})(?:\.l(\d{1,4}))?(?:\.beside-([^.]+))?(?:\.[^.]+)*\.cgl\.jsonl(?:\.gz|\.zst)?)");
     std::smatch parts;
     if (!std::regex_match(name, parts, kName)) {
-      fmt::print(stderr, "{}: the name is not VARIANT.PRESET.bBATCH[.lLAYERS].cgl.jsonl[.gz|.zst]\n", file);
+      fmt::print(stderr, "{}: the name is not VARIANT.PRESET.bBATCH[.lLAYERS][.beside-VARIANT].cgl.jsonl[.gz|.zst]\n", file);
       code = kExitUsage;
       continue;
     }
     const int published = manifest.layers_of(parts[2].str());
     Json run = {{"recording", file}, {"variant", parts[1].str()}, {"preset", parts[2].str()}, {"batch", std::stoi(parts[3].str())}, {"layers", parts[4].matched ? std::stoi(parts[4].str()) : published}};
+    if (parts[5].matched) run["beside"] = parts[5].str();
     auto report = lint(programs, options, file);
     if (!report) {
       fmt::print(stderr, "{}\n", report.error().to_string());

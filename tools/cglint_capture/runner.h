@@ -18,7 +18,7 @@ struct Programs {
 // What is missing, or "".
 std::string find_programs(Programs& programs);
 
-// Lints recordings named [MODEL.]VARIANT.PRESET.bBATCH[.lLAYERS]... and compares them with the manifest; a line each on standard output.
+// Lints recordings named [MODEL.]VARIANT.PRESET.bBATCH[.lLAYERS][.beside-VARIANT]... and compares them with the manifest; a line each on standard output.
 // Needs neither the model nor a GPU.
 int verify_recordings(const Programs& programs, const Options& options, const Manifest& manifest);
 

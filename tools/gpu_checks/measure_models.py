@@ -27,6 +27,7 @@ import time
 ORDER = ["deepseek_moe", "k2_full", "mla_two_stream", "nvfp4_preamble", "kimi_linear", "fused_moe", "two_branch"]
 OVERLAP = "sequential,side_first,main_first,late_wait,event_early_published,event_early_fixed"
 TRIMMED_LAYERS = 8
+RECORDED = ("trimmed", "overlap_cost")  # jobs whose recordings go into the repository
 TRIMMED_BYTES = 1_000_000  # of one recording in the repository
 
 
@@ -60,12 +61,16 @@ def plain_jobs(models):
         yield "trimmed", name, f"each variant with {TRIMMED_LAYERS} layers, as recorded for the repository", ["--layers", str(TRIMMED_LAYERS), "--samples", "50", "--no-check", *verify(name)]
     if has("deepseek_moe"):
         yield "stream_cost", "deepseek_moe", "what a replay, instantiation and memory cost by number of streams and connections", [
-            "--variant", "side_first,main_first", "--layers", "8,16,32,61", "--connections", "1,8,32", "--no-trace", "--no-check", "--samples", "100"]
+            "--variant", "side_first,main_first", "--layers", "8,16,32,61,128", "--connections", "1,8,32", "--no-trace", "--no-check", "--samples", "100"]
     for name in [name for name in ("k2_full", "deepseek_moe") if has(name)]:
         yield "serving", name, "a draft graph and a target-verify graph in one recording", [
             "--serve", "20", "--draft-tokens", "3", "--no-check", "--samples", "50"] + (["--variant", "side_first,main_first"] if name == "deepseek_moe" else [])
     if has("kimi_linear"):
-        yield "batches", "kimi_linear", "where overlap pays and where it does not", ["--batch", "8,64,1024,2048", "--no-trace", "--no-check", "--samples", "50"]
+        yield "batches", "kimi_linear", "where overlap pays and where it does not", ["--batch", "8,64,256", "--no-trace", "--no-check", "--samples", "50"]
+        yield "large_batches", "kimi_linear", "the same beyond the published threshold, 4 layers, context 128", [
+            "--batch", "512,1024,1536,2048,4096", "--layers", "4", "--context", "128", "--no-trace", "--no-check", "--samples", "50"]
+        yield "overlap_cost", "kimi_linear", "beyond the threshold, in one recording with the same step on one stream", [
+            "--variant", "gated,ungated", "--beside", "sequential", "--batch", "2048", "--layers", "4", "--context", "128", "--replays", "4", *verify("kimi_linear")]
     if has("deepseek_moe"):
         yield "batches", "deepseek_moe", "what each order gives at batch 4 and 8", ["--variant", OVERLAP, "--batch", "4,8", "--no-trace", "--samples", "100"]
     for name in listed:
@@ -73,7 +78,7 @@ def plain_jobs(models):
     if has("fused_moe"):
         for preset in presets("fused_moe"):
             yield f"tokens_{preset}", "fused_moe", "default against tuned tiles over the tokens of a step", [
-                "--preset", preset, "--batch", "1,2,4,8,16,32,64,128,256,512", "--no-trace", "--no-check", "--samples", "50"]
+                "--preset", preset, "--batch", "1,2,4,8,16,32,64,128,256,512,1024,2048", "--no-trace", "--no-check", "--samples", "50"]
     if has("nvfp4_preamble"):
         yield "batches", "nvfp4_preamble", "what the elided launches give at batch 8 and 32", ["--batch", "8,32", "--no-trace"]
     for name in listed:
@@ -110,7 +115,7 @@ class Measurement:
         """One job."""
         results = self.out / "jobs" / f"{model}.{job}.json"
         results.parent.mkdir(parents=True, exist_ok=True)
-        keep = job == "trimmed" or job.startswith("variants")
+        keep = job in RECORDED or job.startswith("variants")
         folder = self.folder(job, model) if keep else self.out / "scratch"
         command = [self.cglint, "capture", model, *arguments, "-o", str(folder), "--results", str(results), "--resume", "-q", "--timeout", "90"]
         if job == "memcheck":
@@ -146,13 +151,13 @@ class Measurement:
         return None
 
     def folder(self, job, model):
-        return self.out / ("recordings" if job == "trimmed" else "full") / model
+        return self.out / ("recordings" if job in RECORDED else "full") / model
 
     def relint(self, only):
         """Findings, predicted streams and the comparison with the manifest of every recorded run, by this build of cglint."""
         for job, model, _, arguments in jobs(self.models):
             results = self.out / "jobs" / f"{model}.{job}.json"
-            if not results.exists() or not (job == "trimmed" or job.startswith("variants")) or (only and model not in only):
+            if not results.exists() or not (job in RECORDED or job.startswith("variants")) or (only and model not in only):
                 continue
             document = json.loads(results.read_text())
             by_name = {run["recording"]: run for run in document["runs"] if "recording" in run}

@@ -1,0 +1,49 @@
+#include "stack/layer_trace.h"
+
+#include <algorithm>
+
+#include "stack/host.h"
+#include "stack/status.h"
+
+namespace cglint::models {
+
+cudaError_t LayerTrace::reserve(int parts, std::size_t values) {
+  parts_ = parts;
+  kept_ = 0;
+  per_part_ = values;
+  return values_.allocate(static_cast<std::size_t>(parts) * values);
+}
+
+cudaError_t LayerTrace::keep(cudaStream_t stream, const kernels::bf16* part) {
+  if (kept_ == parts_) return cudaErrorInvalidValue;
+  kernels::bf16* const to = values_.get() + static_cast<std::size_t>(kept_++) * per_part_;
+  return cudaMemcpyAsync(to, part, per_part_ * sizeof(kernels::bf16), cudaMemcpyDeviceToDevice, stream);
+}
+
+std::vector<float> LayerTrace::download(int index) const {
+  return download_floats(part(index), per_part_);
+}
+
+std::string trace_step(Model& model, StepContext& context, LayerTrace*& slot, LayerTrace& trace) {
+  std::vector<std::uint8_t> before, after;
+  if (model.output(before) != cudaSuccess) return "the output could not be read";
+  if (const cudaError_t status = model.reset(); status != cudaSuccess)
+    return std::string("the model could not be reset: ") + cudaGetErrorString(status);
+  slot = &trace;
+  const cudaError_t recorded = model.record(context);
+  slot = nullptr;
+  if (recorded != cudaSuccess) return std::string("the step could not be repeated: ") + cudaGetErrorString(recorded);
+  if (model.output(after) != cudaSuccess) return "the output of the repeated step could not be read";
+  if (!trace.is_full()) return "the repeated step has fewer parts than the reference";
+  return before == after ? "" : "the repeated step gave other bits";
+}
+
+double part_error(const std::vector<float>& got, const std::vector<float>& want) {
+  const auto is_zero = [](const std::vector<float>& values) {
+    return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
+  };
+  if (!want.empty() && got.size() == want.size() && is_zero(want) && is_zero(got)) return 0;
+  return kernels::max_scaled_error(got, want);
+}
+
+}  // namespace cglint::models
