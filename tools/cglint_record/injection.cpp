@@ -66,6 +66,7 @@ std::atomic<bool> is_detaching{false};
 // Activity tracing: on from the start with --replays, off when every graph has had its launches, on again
 // when another graph is instantiated.
 std::atomic<bool> is_tracing{false}, is_stopping{false};
+std::atomic<int> tries_to_stop{0};
 
 constexpr std::size_t kMaxDependencies = 256;
 
@@ -173,6 +174,7 @@ constexpr CUpti_ActivityKind kTraced[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
 bool start_tracing() {
   bool good = true;
   for (const CUpti_ActivityKind kind : kTraced) good = good && cupti->activity_enable(kind) == CUPTI_SUCCESS;
+  tries_to_stop.store(0);
   is_tracing.store(good);
   return good;
 }
@@ -184,7 +186,10 @@ void stop_tracing_if_done() {
   static std::atomic<std::uint64_t> next_try_ns{0};
   if (const std::uint64_t now = now_ns(); now >= next_try_ns.load()) {
     next_try_ns.store(now + 200'000'000);
-    cupti->activity_flush_all(1);
+    // A forced flush hands over the records of work that is still under way, without times. Without force no buffer comes in
+    // which one record is unfinished, which may be always: forced after a second.
+    constexpr int kPatientTries = 5;
+    cupti->activity_flush_all(tries_to_stop.fetch_add(1) < kPatientTries ? 0 : CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     if (recorder->has_all_replays()) {
       is_tracing.store(false);
       for (const CUpti_ActivityKind kind : kTraced) cupti->activity_disable(kind);

@@ -109,6 +109,19 @@ def part_leaves():
     return {"good": good, "ways": rows}
 
 
+def part_launched_at_once():
+    """Launches that follow each other without a wait: the replays asked for are whole, although more are under way when tracing ends."""
+    rows = []
+    for number in range(8):
+        folder = os.path.join(OUT, f"at_once{number}")
+        done = record(folder, [os.path.join(BIN, "record_two_streams")], "--replays", "2")
+        records, whole = lines_of(files_of(folder)[0])
+        ops = [len(replay["ops"]) for entry in records if entry["type"] == "replays" for replay in entry["replays"]]
+        rows.append({"exit": done.returncode, "whole": whole, "ops": ops, "losses": [[entry["what"], entry["count"]] for entry in records if entry["type"] == "loss"]})
+    # Two graphs, each replayed twice: a memset, three kernels and a copy.
+    return {"good": all(row["exit"] == 0 and row["whole"] and row["ops"] == [5] * 4 and not row["losses"] for row in rows), "runs": rows}
+
+
 # --- size ---
 
 def part_large():
@@ -327,7 +340,7 @@ def part_detach():
     return {"good": not errors and len(rows) == len(DETACH_MODES), "rounds": ROUNDS, "more_than_none": share, "median_us": rows, "errors": errors}
 
 
-PARTS = {"exits": part_exits, "leaves": part_leaves, "built": part_built, "c_api": part_c_api, "python_api": part_python_api, "compiled": part_compiled, "ranks": part_ranks,
+PARTS = {"exits": part_exits, "leaves": part_leaves, "launched_at_once": part_launched_at_once, "built": part_built, "c_api": part_c_api, "python_api": part_python_api, "compiled": part_compiled, "ranks": part_ranks,
          "large": part_large, "many": part_many, "detach": part_detach, "free_threaded": part_free_threaded}
 NEED_TORCH = {"python_api", "compiled", "ranks"}
 
