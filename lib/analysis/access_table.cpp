@@ -364,10 +364,11 @@ class Builder {
 };
 
 // What an isolated run saw replaces what was only inferred. Recorders that look for changed bytes see writes
-// alone: reads then stay as inferred, and what was not written can at most be read.
-void apply_measured(std::vector<Access>& rows, std::span<const ir::MeasuredAccess> measured,
+// alone, others find some reads: reads then stay as inferred beside those, and what was not written can at most be read.
+void apply_measured(std::vector<Access>& rows, std::span<const ir::MeasuredAccess> measured, bool reads_are_some,
                     ir::NodeId node) {
   const bool saw_reads =
+      !reads_are_some &&
       std::any_of(measured.begin(), measured.end(), [](const ir::MeasuredAccess& m) { return m.reads; });
   std::vector<Access> kept;
   for (Access& row : rows) {
@@ -432,7 +433,7 @@ AccessTable build_access_table(const ir::Recording& recording, const ir::Graph& 
     while (next != measured.end() && next->node == node) ++next;
     const bool enabled = graph.enabled.empty() || graph.enabled[node] != 0;
     if (next != first && enabled) {
-      apply_measured(rows, std::span(first, next), node);
+      apply_measured(rows, std::span(first, next), graph.measured_reads_are_some, node);
       if (graph.kind[node] == ir::NodeKind::kernel) table.coverage_[node] = AccessCoverage::complete;
     }
     std::sort(rows.begin(), rows.end(), [](const Access& a, const Access& b) {

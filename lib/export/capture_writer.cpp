@@ -1141,6 +1141,7 @@ Result<void> CaptureWriter::Impl::write_accesses(const Graph& graph, std::uint32
     left = left.subspan(piece.size());
     JsonWriter json = start("access");
     json.field("graph", number);
+    if (graph.measured_reads_are_some) json.field("reads_are_some", true);
     json.key("accesses");
     json.begin_array();
     for (const ir::MeasuredAccess& access : piece) {

@@ -147,6 +147,7 @@ bool is_same_graph(const Graph& a, const Graph& b, BodyPairs& bodies) {
     return p.node == q.node && p.begin == q.begin && p.end == q.end && p.reads == q.reads &&
            p.writes == q.writes;
   };
+  if (a.measured_reads_are_some != b.measured_reads_are_some) return false;
   if (!std::equal(a.measured_accesses.begin(), a.measured_accesses.end(), b.measured_accesses.begin(),
                   b.measured_accesses.end(), same_access))
     return false;

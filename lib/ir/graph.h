@@ -305,6 +305,7 @@ class Graph {
   base::IdVector<ReplayId, Replay> replays;          // by time
   std::vector<ReplayOp> replay_ops;
   std::vector<MeasuredAccess> measured_accesses;
+  bool measured_reads_are_some = false;  // all writes of the nodes that have rows, but not all reads
 
   [[nodiscard]] std::size_t node_count() const { return kind.size(); }
   [[nodiscard]] std::size_t edge_count() const { return edge_from.size(); }

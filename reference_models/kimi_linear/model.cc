@@ -123,6 +123,7 @@ class KimiLinear : public Model {
   cudaError_t record(StepContext& context) override;
   cudaError_t output(std::vector<std::uint8_t>& bytes) override;
   CheckResult check(StepContext& context) override;
+  cudaError_t use_input(int number) override;
   cudaError_t reset() override { return weights_.fill_states(); }
 
  private:
@@ -227,10 +228,9 @@ cudaError_t KimiLinear::prepare(Arena& arena) {
 
 cudaError_t KimiLinear::fill() {
   const std::uint64_t seed = options_.seed * 100'000 + 99'000;
-  const auto tokens = static_cast<std::size_t>(options_.batch);
   CGLINT_RETURN_IF_ERROR(kernels::fill_random(final_norm_.as<bf16>(), kHidden, seed, 0.1F, 1));
   CGLINT_RETURN_IF_ERROR(kernels::fill_random(embedding_.as<bf16>(), elements(kVocabulary, kHidden), seed + 1, 1.7F));
-  CGLINT_RETURN_IF_ERROR(kernels::fill_random_int(token_ids_.as<std::int32_t>(), tokens, seed + 2, 0, kVocabulary));
+  CGLINT_RETURN_IF_ERROR(use_input(0));
   // Pages of a sequence lie apart, as a paged cache's do: those of all sequences are dealt out in turn.
   const int per_sequence = pages_per_sequence(options_);
   pages_.clear();
@@ -249,6 +249,13 @@ cudaError_t KimiLinear::fill() {
   CGLINT_RETURN_IF_ERROR(upload(seq_lens_, lengths));
   CGLINT_RETURN_IF_ERROR(upload(states_, states));
   return upload(slots_, slots);
+}
+
+cudaError_t KimiLinear::use_input(int number) {
+  const std::uint64_t seed = options_.seed * 100'000 + 99'002 + static_cast<std::uint64_t>(number);
+  CGLINT_RETURN_IF_ERROR(kernels::fill_random_int(token_ids_.as<std::int32_t>(), static_cast<std::size_t>(options_.batch), seed, 0,
+                                                  kVocabulary));
+  return cudaDeviceSynchronize();
 }
 
 cudaError_t KimiLinear::kda(const LaunchContext& ctx, const Layer& w, const bf16* x, bf16* out) {

@@ -177,6 +177,7 @@ class Decoder final : public Model {
   cudaError_t record(StepContext& context) override;
   cudaError_t output(std::vector<std::uint8_t>& bytes) override;
   CheckResult check(StepContext& context) override;
+  cudaError_t use_input(int number) override;
   cudaError_t reset() override;
 
   void lay_out(Memory& memory);
@@ -452,7 +453,7 @@ cudaError_t Decoder::fill() {
     then(kernels::fill_random(cache.as<bf16>(), cache.size_bytes() / kBf16, seed++, std::sqrt(3.0F)));
   then(kernels::fill_random(embedding_.as<bf16>(), product_of(kVocabulary, shape_.hidden), seed++,
                             std::sqrt(3.0F)));
-  then(kernels::fill_random_int(token_ids_.as<std::int32_t>(), product_of(batch_), seed++, 0, kVocabulary));
+  then(use_input(0));
 
   // Each sequence's pages are spread over the pool, as a paged cache's are after a while.
   std::vector<std::int32_t> table(product_of(batch_, pages()));
@@ -482,6 +483,13 @@ cudaError_t Decoder::fill() {
   then(cudaMemset(output_.address(), 0xFF, output_.size_bytes()));
   CGLINT_RETURN_IF_ERROR(status);
   return reset();
+}
+
+cudaError_t Decoder::use_input(int number) {
+  const std::uint64_t seed = options_.seed * 100000 + 99000 + static_cast<std::uint64_t>(number);
+  CGLINT_RETURN_IF_ERROR(
+      kernels::fill_random_int(token_ids_.as<std::int32_t>(), product_of(batch_), seed, 0, kVocabulary));
+  return cudaDeviceSynchronize();
 }
 
 // The row that the step writes becomes NaN in every cache, so that an attention that reads it too early

@@ -32,6 +32,7 @@ Runs one variant of a reference model; `cglint capture` starts it. Writes JSON o
   --samples N          timed replays (default 200; 0: none)
   --dot FILE           write the graph as DOT
   --fault NAME         spoil the step, which its check must notice (for tests of the check; "list" names them)
+  --measure-access     instead of replays: run the nodes one at a time and tell what each reads and writes
   --beside VARIANT     a second graph in the recording: the same step in another variant, replayed in turn
   --serve N --draft-tokens K --draft-layers L   a serving loop with a draft and a target graph
 
@@ -101,6 +102,8 @@ int run(int argc, char** argv) {
       options.wait = true;
     } else if (name == "--no-replay") {
       options.replay = false;
+    } else if (name == "--measure-access") {
+      options.measure_access = true;
     } else if (name == "--no-check") {
       options.check = false;
     } else {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "runner/access.h"
 #include "runner/events.h"
 #include "runner/gpu_helpers.h"
 
@@ -190,6 +191,9 @@ class Loaded {
     if (step != cudaSuccess) return step;
     if (end != cudaSuccess) return end;
     return cudaGraphGetNodes(captured.graph.get(), nullptr, &captured.nodes);
+  }
+  std::string measure_accesses(const Captured& captured, Lanes& lanes) {
+    return models::measure_accesses(captured.graph.get(), *model_, lanes.main());
   }
   CheckResult check(Lanes& lanes) {
     StepContext context = lanes.context(false);
@@ -425,6 +429,11 @@ int run_one(const ModelInfo& info, const VariantInfo& variant, const SessionOpti
   if (!options.dot.empty())
     need(cudaGraphDebugDotPrint(captured.graph.get(), options.dot.c_str(), cudaGraphDebugDotFlagsVerbose),
          "cudaGraphDebugDotPrint");
+  if (options.measure_access) {
+    const std::string problem = loaded.measure_accesses(captured, lanes);
+    if (!problem.empty()) throw Failure{cudaSuccess, "accesses could not be measured: " + problem};
+    return kExitOk;
+  }
   double instantiate_us = 0;
   const ExecOwner exec = instantiate(captured, instantiate_us);
   if (options.wait) {

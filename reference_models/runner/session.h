@@ -31,6 +31,7 @@ struct SessionOptions {
   int serve_rounds = 0;
   int draft_tokens = 3;
   int draft_layers = 1;
+  bool measure_access = false;  // instead of replays: what each kernel reads and writes
   // A second graph in the recording: the same step in this variant, replayed in turn with the other. Empty: no.
   std::string beside;
 };

@@ -85,6 +85,8 @@ class Model {
   // Compares the last finished step, which began after a reset(), with a plain fp32 reference that shares no kernel with it. May
   // enqueue the step once more. May be slow.
   [[nodiscard]] virtual CheckResult check(StepContext& context) = 0;
+  // Takes another input of the same shape, a valid one; 0 is that of prepare(). Synchronises.
+  [[nodiscard]] virtual cudaError_t use_input(int number) = 0;
   // Puts back what a step changes (KV cache, states), so that steps can be compared bit by bit.
   [[nodiscard]] virtual cudaError_t reset() = 0;
 };

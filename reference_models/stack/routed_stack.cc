@@ -123,13 +123,18 @@ cudaError_t RoutedStack::fill() {
   CGLINT_RETURN_IF_ERROR(fill_random(biases_.as<float>(), elements(layers_) * experts, seed() + 101, 0.1F));
   CGLINT_RETURN_IF_ERROR(fill_random(gammas_.as<bf16>(), elements(layers_ + 1, shape_.hidden), seed() + 102, 0.1F, 1.0F));
   CGLINT_RETURN_IF_ERROR(fill_random(embedding_.as<bf16>(), elements(kVocabulary, shape_.hidden), seed() + 103, 1.7F));
-  CGLINT_RETURN_IF_ERROR(
-      kernels::fill_random_int(token_ids_.as<std::int32_t>(), elements(options_.batch), seed() + 104, 0, kVocabulary));
+  CGLINT_RETURN_IF_ERROR(use_input(0));
   if (shape_.local_experts == shape_.experts) return cudaSuccess;
   std::vector<std::int32_t> map(experts, -1);
   for (int e = 0; e < shape_.local_experts; ++e) map[static_cast<std::size_t>(e)] = e;
   CGLINT_RETURN_IF_ERROR(arena_->persistent(map.size() * sizeof(std::int32_t), expert_map_));
   return cudaMemcpy(expert_map_.address(), map.data(), map.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice);
+}
+
+cudaError_t RoutedStack::use_input(int number) {
+  CGLINT_RETURN_IF_ERROR(kernels::fill_random_int(token_ids_.as<std::int32_t>(), elements(options_.batch),
+                                                  seed() + 104 + static_cast<std::uint64_t>(number), 0, kVocabulary));
+  return cudaDeviceSynchronize();
 }
 
 cudaError_t RoutedStack::record(StepContext& context) {

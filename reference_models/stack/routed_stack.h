@@ -30,6 +30,7 @@ class RoutedStack : public Model {
   cudaError_t record(StepContext& context) final;
   cudaError_t output(std::vector<std::uint8_t>& bytes) final;
   CheckResult check(StepContext& context) final;
+  cudaError_t use_input(int number) final;
   cudaError_t reset() final { return cudaSuccess; }  // a step changes nothing but its output
 
  protected:

@@ -80,6 +80,7 @@ class TwoBranch : public Model {
   cudaError_t record(StepContext& context) override;
   cudaError_t output(std::vector<std::uint8_t>& bytes) override;
   CheckResult check(StepContext& context) override;
+  cudaError_t use_input(int number) override;
   cudaError_t reset() override { return cudaSuccess; }  // a step changes nothing but its output
 
  private:
@@ -175,7 +176,12 @@ cudaError_t TwoBranch::prepare(Arena& arena) {
     CGLINT_RETURN_IF(fill(w.side_down, shape_.side, shape_.hidden, 3));
     CGLINT_RETURN_IF(fill(w.side_up, shape_.hidden, shape_.side, 4));
   }
-  CGLINT_RETURN_IF(kernels::fill_random(input_.as<bf16>(), row_bytes / sizeof(bf16), options_.seed, 1.0F));
+  return use_input(0);
+}
+
+cudaError_t TwoBranch::use_input(int number) {
+  CGLINT_RETURN_IF(kernels::fill_random(input_.as<bf16>(), input_.size_bytes() / sizeof(bf16),
+                                        options_.seed + static_cast<std::uint64_t>(number), 1.0F));
   return cudaDeviceSynchronize();
 }
 

@@ -277,7 +277,7 @@ std::string graph_difference(const Side& a, const Graph& x, const Side& b, const
   for (const ir::ReplayId i : x.replays.ids())
     CGLINT_DIFFER(fmt::format("replay {}", i.index()), a.replay(x, x.replays[i]), b.replay(y, y.replays[i]));
   const auto accesses = [](const Graph& g) {
-    std::string out;
+    std::string out = g.measured_reads_are_some ? "some reads " : "";
     for (const ir::MeasuredAccess& m : g.measured_accesses)
       out += fmt::format("[{} {:x} {:x} {} {}]", m.node.index(), m.begin, m.end, m.reads, m.writes);
     return out;

@@ -422,6 +422,7 @@ class Generator {
       access.writes = chance(0.5);
       g.measured_accesses.push_back(access);
     }
+    g.measured_reads_are_some = !g.measured_accesses.empty() && chance(0.5);
   }
 
   void make_loose_ops() {

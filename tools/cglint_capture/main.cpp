@@ -72,6 +72,7 @@ void define(CLI::App& app, Options& o) {
   app.add_flag("--no-trace", o.no_trace, "Without recorder and CUPTI: for compute-sanitizer, and for times alone");
   app.add_flag("--check-only", o.check_only, "Only compare outputs with the reference: no recording, no times");
   app.add_flag("--no-check", o.no_check, "Do not compare outputs with the reference");
+  app.add_flag("--measure-access", o.measure_access, "Measure what each kernel reads and writes, in a further process that runs the graph's nodes one at a time, and add it to the recording");
   app.add_flag("--no-pdl", o.no_pdl, "Plain launches instead of programmatic ones");
   app.add_option("--moe-config", o.moe_config, "Folder of tile tables for fused MoE, named and formed as vLLM's; for the model and for the linter");
   app.add_option("--timeout", o.timeout_s, "Seconds that a process of a run may take")->check(CLI::Range(1, 86400))->capture_default_str();
@@ -208,6 +209,8 @@ int run(const Options& options) {
   if (preset == nullptr) return complain(unknown("preset of " + options.model, options.preset, (*model)["presets"]));
   if (!options.beside.empty() && find_named((*model)["variants"], options.beside) == nullptr) return complain(unknown("variant of " + options.model, options.beside, (*model)["variants"]));
   if (!options.beside.empty() && (options.no_trace || options.check_only || options.serve > 0)) return complain("--beside is for recordings of one step: not with --no-trace, --check-only or --serve");
+  if (options.measure_access && (options.no_trace || options.check_only || options.serve > 0 || !options.beside.empty()))
+    return complain("--measure-access is for recordings of one graph: not with --no-trace, --check-only, --serve or --beside");
   if (options.resume && options.results.empty()) return complain("--resume needs --results");
   if (options.verify && (options.check_only || options.no_trace)) return complain("--verify needs a recording: not with --no-trace or --check-only");
   if (options.serve > 0 && options.check_only) return complain("--serve has no check: not with --check-only");

@@ -31,7 +31,7 @@ struct Options {
   std::string beside;  // a variant whose graph is in each recording too
   std::vector<std::string> recordings;
   bool resume = false, list = false, verify = false, force = false;
-  bool no_trace = false, check_only = false, no_check = false, no_pdl = false, quiet = false;
+  bool no_trace = false, check_only = false, no_check = false, no_pdl = false, measure_access = false, quiet = false;
 };
 
 }  // namespace cglint::capture_tool

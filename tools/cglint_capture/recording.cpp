@@ -1,10 +1,13 @@
 #include "recording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "export/capture_writer.h"
@@ -49,8 +52,36 @@ void add(ir::Graph& graph, ir::GraphInfo& info, const UntracedFacts& facts) {
 
 }  // namespace
 
+std::string add_accesses(const AccessFacts& facts, ir::Graph& graph) {
+  std::map<std::uint64_t, std::uint64_t> moved;  // base there -> distance to here, modulo 2^64
+  for (const AccessFacts::Node& node : facts.nodes) {
+    const ir::NodeId id(node.number);
+    const ir::KernelNode* const kernel = graph.kind.contains(id) ? graph.kernel(id) : nullptr;
+    if (kernel == nullptr) return fmt::format("node {} is no kernel here", node.number);
+    for (const AccessFacts::Word& word : node.words) {
+      const auto words = graph.params_of(*kernel);
+      const auto here = std::find_if(words.begin(), words.end(), [&](const ir::ParamWord& w) { return w.slot == word.slot && w.offset_bytes == word.offset_bytes; });
+      if (here == words.end()) continue;
+      const std::uint64_t distance = here->value - word.value;
+      if (const auto [known, is_new] = moved.emplace(word.base, distance); !is_new && known->second != distance)
+        return fmt::format("the arguments of node {} point elsewhere", node.number);
+    }
+  }
+  std::vector<ir::MeasuredAccess> rows;
+  for (const AccessFacts::Node& node : facts.nodes)
+    for (const AccessFacts::Range& range : node.ranges) {
+      const auto distance = moved.find(range.base);
+      if (distance == moved.end()) return fmt::format("no argument says where memory that node {} touches lies", node.number);
+      rows.push_back({ir::NodeId(node.number), range.begin + distance->second, range.end + distance->second, range.reads, range.writes});
+    }
+  graph.measured_accesses = std::move(rows);
+  graph.measured_reads_are_some = true;
+  graph.facts.insert(ir::Fact::measured_access);
+  return "";
+}
+
 base::Result<Recorded> write_recording(const std::string& from, const std::string& to, const std::vector<UntracedFacts>& facts,
-                                       const std::string& note) {
+                                       const AccessFacts& accesses, const std::string& note) {
   auto recording = import::read_file(from, {});
   if (!recording) return std::move(recording).error();
   Recorded recorded;
@@ -59,6 +90,8 @@ base::Result<Recorded> write_recording(const std::string& from, const std::strin
   for (const auto& graph : recording->graphs) {
     if (graph == nullptr || !is_top(*graph)) continue;
     if (next < facts.size()) add(*graph, graph->info, facts[next]);
+    if (next == 0 && !accesses.nodes.empty())
+      if (const std::string problem = add_accesses(accesses, *graph); !problem.empty()) return base::make_error(base::ErrorCode::internal, "measured accesses do not fit the recording: " + problem);
     ++next;
     recorded.graphs.push_back({std::string(recording->text(graph->info.name)), graph->node_count(), graph->info.instantiated,
                                streams_of(*graph, all)});

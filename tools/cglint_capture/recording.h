@@ -18,6 +18,27 @@ struct UntracedFacts {
   int batch = 0;
 };
 
+// What the kernels of a graph read and write, as a process with other addresses measured it.
+struct AccessFacts {
+  struct Word {
+    std::uint16_t slot = 0, offset_bytes = 0;
+    std::uint64_t value = 0, base = 0;  // of the allocation that it points into
+  };
+  struct Range {
+    std::uint64_t begin = 0, end = 0, base = 0;
+    bool reads = false, writes = false;
+  };
+  struct Node {
+    std::uint32_t number = 0;
+    std::vector<Word> words;
+    std::vector<Range> ranges;
+  };
+  std::vector<Node> nodes;
+};
+// Adds them to `graph`, whose arguments tell where each of that process's allocations lies in its own. Returns why it could not,
+// or "".
+std::string add_accesses(const AccessFacts& facts, ir::Graph& graph);
+
 struct RecordedGraph {
   std::string name;  // as in the linter's report
   std::size_t nodes = 0;
@@ -31,8 +52,8 @@ struct Recorded {
 };
 
 // Reads `from` (a recorder's file, torn or not, or a DOT dump), adds `facts[i]` to the i-th captured graph and writes
-// `to`, compressed by its name. `note`, if not empty, becomes a lost-records note of the file: why a part is missing.
+// `to`, compressed by its name. `accesses` are of the only captured graph; none: not measured. `note`, if not empty, becomes a lost-records note of the file: why a part is missing.
 base::Result<Recorded> write_recording(const std::string& from, const std::string& to, const std::vector<UntracedFacts>& facts,
-                                       const std::string& note);
+                                       const AccessFacts& accesses, const std::string& note);
 
 }  // namespace cglint::capture_tool

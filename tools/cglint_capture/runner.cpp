@@ -220,6 +220,23 @@ void take_event(const Json& event, Json& run, Json& gpu) {
   else if (name == "timing" || name == "executable" || name == "output" || name == "check" || name == "capture_failed") run[name] = std::move(facts);
 }
 
+// One "access" event of the runner.
+bool read_access(const Json& event, AccessFacts& facts) {
+  try {
+    AccessFacts::Node node;
+    node.number = event.at("node");
+    for (const Json& word : event.at("words")) node.words.push_back({word.at(0), word.at(1), word.at(2), word.at(3)});
+    for (const Json& range : event.at("ranges")) {
+      const std::string mode = range.at(3);
+      node.ranges.push_back({range.at(0), range.at(1), range.at(2), mode.find('r') != std::string::npos, mode.find('w') != std::string::npos});
+    }
+    facts.nodes.push_back(std::move(node));
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
 UntracedFacts untraced_facts(const Json& run) {
   UntracedFacts facts;
   facts.batch = run["batch"];
@@ -256,6 +273,12 @@ class Execution {
     if (measured == kExitInterrupted) keep_torn();
     if (measured == kExitInterrupted || measured == kExitUsage) return measured;
     int code = measured;
+    if (options_.measure_access && traces && not_replayed_.empty() && !planned_.capture_fails) {
+      const int access = measure_access();
+      if (access == kExitInterrupted) keep_torn();
+      if (access == kExitInterrupted) return access;
+      code = code == kExitGood ? access : code;
+    }
     if (const int written = write(traces); written != kExitGood && (code == kExitGood || code == kExitWrong)) code = written == kExitMissing && code == kExitWrong ? code : written;
     if (options_.verify) {
       verify(manifest_, planned_.published_layers, run_);
@@ -350,6 +373,26 @@ class Execution {
     return exit_code_of(outcome);
   }
 
+  int measure_access() {
+    std::vector<std::string> arguments = runner_arguments(programs_, options_, run_);
+    arguments.emplace_back("--measure-access");
+    Child child(arguments, environment_of(run_));
+    bool is_readable = true;
+    const Outcome outcome = follow(child, deadline_of(options_), [&](const Json& event) {
+      if (event["event"] == "access") is_readable = read_access(event, accesses_) && is_readable;
+      if (event["event"] == "accesses") {
+        run_["accesses"] = event;
+        run_["accesses"].erase("event");
+      }
+    });
+    if (outcome.interrupted) return kExitInterrupted;
+    std::string problem = problem_of(outcome, options_);
+    if (problem.empty() && !is_readable) problem = "what the runner says of accesses cannot be read";
+    if (problem.empty()) return exit_code_of(outcome);
+    accesses_ = {};
+    return give_up(exit_code_of(outcome) == kExitGood ? kExitInternal : exit_code_of(outcome), problem);
+  }
+
   // The capture file, from the recording or, where there is none, from the graph's DOT dump.
   int write(bool traces) {
     std::string from = scratch_.recording(), note;
@@ -362,7 +405,7 @@ class Execution {
     if (options_.check_only) return kExitGood;
     std::vector<UntracedFacts> facts;
     if (options_.serve == 0 && options_.beside.empty()) facts.push_back(untraced_facts(run_));
-    auto recorded = write_recording(from, planned_.recording, facts, note);
+    auto recorded = write_recording(from, planned_.recording, facts, accesses_, note);
     if (!recorded) return give_up(kExitInternal, recorded.error().to_string());
     run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
     std::uint32_t measured = 0;
@@ -379,7 +422,7 @@ class Execution {
   void keep_torn() {
     const std::string from = scratch_.recording();
     if (from.empty()) return;
-    if (auto recorded = write_recording(from, planned_.recording, {}, "the run ended early")) run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
+    if (auto recorded = write_recording(from, planned_.recording, {}, {}, "the run ended early")) run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
   }
 
   const Programs& programs_;
@@ -390,6 +433,7 @@ class Execution {
   Json& gpu_;
   ScratchFolder scratch_;
   std::string not_replayed_;
+  AccessFacts accesses_;
 };
 
 }  // namespace

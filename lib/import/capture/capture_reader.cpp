@@ -1153,7 +1153,8 @@ bool Reader::read_access(od::object& object) {
     accesses.push_back(access);
     return true;
   };
-  if (!read_object(object, "the record", ignored("type"), graph_number(number),
+  bool reads_are_some = false;
+  if (!read_object(object, "the record", ignored("type"), graph_number(number), flag("reads_are_some", reads_are_some),
                    required(list("accesses", read_entry))))
     return false;
   Slot slot;
@@ -1164,6 +1165,7 @@ bool Reader::read_access(od::object& object) {
     if (access.node.index() >= graph->node_count())
       return wrong(fmt::format("an access names node {} of {}", access.node.index(), graph->node_count()));
   graph->measured_accesses.insert(graph->measured_accesses.end(), accesses.begin(), accesses.end());
+  graph->measured_reads_are_some = graph->measured_reads_are_some || reads_are_some;
   return true;
 }
 

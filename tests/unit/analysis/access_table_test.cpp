@@ -332,6 +332,24 @@ TEST_F(AccessTableTest, MeasurementsReplaceInference) {
   EXPECT_EQ(table.of(both)[0].begin, kBase + 0x40);
 }
 
+// Some reads were found: those that are inferred stay beside them.
+TEST_F(AccessTableTest, SomeMeasuredReadsAddToTheInferredOnes) {
+  const ir::NodeId node = kernel("_Z1kPKfPf", {word(0, kBase), word(1, kBase + 0x10000)});
+  builder_.graph().measured_accesses = {{node, kBase + 0x10000, kBase + 0x10100, false, true}, {node, kBase + 0x40, kBase + 0x80, true, false}};
+  builder_.graph().measured_reads_are_some = true;
+  const AccessTable table = build(user_table("format = 1"));
+  ASSERT_EQ(table.of(node).size(), 4U);
+  EXPECT_EQ(table.of(node)[0].begin, kBase);
+  EXPECT_EQ(table.of(node)[0].mode, AccessMode::read);
+  EXPECT_EQ(table.of(node)[0].trust, AccessTrust::signature);
+  EXPECT_EQ(table.of(node)[1].begin, kBase + 0x40);
+  EXPECT_EQ(table.of(node)[1].trust, AccessTrust::measured);
+  EXPECT_TRUE(table.of(node)[1].exact());
+  EXPECT_EQ(table.of(node)[2].mode, AccessMode::write);
+  EXPECT_EQ(table.of(node)[3].mode, AccessMode::read);
+  EXPECT_EQ(table.coverage(node), AccessCoverage::complete);
+}
+
 TEST_F(AccessTableTest, BodiesAndDisabledNodes) {
   ir::GraphBuilder body;
   body.graph().facts = builder_.graph().facts;

@@ -1,0 +1,62 @@
+// Accesses that a process with other addresses measured, added to a recording.
+#include <gtest/gtest.h>
+
+#include "ir/graph_builder.h"
+#include "recording.h"
+
+namespace cglint::capture_tool {
+namespace {
+
+class AddAccesses : public testing::Test {
+ protected:
+  // A kernel with these words of 8 bytes as its arguments.
+  void kernel(const std::vector<std::uint64_t>& values) {
+    const ir::KernelNode node;
+    std::vector<ir::ParamWord> words;
+    for (std::size_t slot = 0; slot < values.size(); ++slot) {
+      ir::ParamWord word;
+      word.slot = static_cast<std::uint16_t>(slot);
+      word.size_bytes = 8;
+      word.value = values[slot];
+      words.push_back(word);
+    }
+    builder_.add_params(builder_.add_kernel(ir::kEmptyString, node), words);
+  }
+  ir::Graph& graph() { return builder_.graph(); }
+
+  ir::GraphBuilder builder_;
+};
+
+TEST_F(AddAccesses, FollowTheAllocations) {
+  kernel({0x100000, 0x900040});
+  kernel({0x900080, 7});
+  AccessFacts facts;
+  facts.nodes.push_back({0, {{0, 0, 0x5000, 0x5000}, {1, 0, 0x70040, 0x70000}}, {{0x5000, 0x5100, 0x5000, true, false}, {0x70040, 0x70080, 0x70000, false, true}}});
+  facts.nodes.push_back({1, {{0, 0, 0x70080, 0x70000}}, {{0x70080, 0x70090, 0x70000, true, true}}});
+  EXPECT_EQ(add_accesses(facts, graph()), "");
+  ASSERT_EQ(graph().measured_accesses.size(), 3U);
+  EXPECT_EQ(graph().measured_accesses[0].begin, 0x100000U);
+  EXPECT_EQ(graph().measured_accesses[0].end, 0x100100U);
+  EXPECT_TRUE(graph().measured_accesses[0].reads && !graph().measured_accesses[0].writes);
+  EXPECT_EQ(graph().measured_accesses[1].begin, 0x900040U);
+  EXPECT_EQ(graph().measured_accesses[2].begin, 0x900080U);
+  EXPECT_TRUE(graph().measured_reads_are_some);
+  EXPECT_TRUE(graph().facts.contains(ir::Fact::measured_access));
+}
+
+TEST_F(AddAccesses, RefusesWhatDoesNotFit) {
+  kernel({0x100000, 0x100200});
+  const auto said = [&](const AccessFacts::Node& node) {
+    AccessFacts facts;
+    facts.nodes.push_back(node);
+    return add_accesses(facts, graph());
+  };
+  EXPECT_NE(said({5, {}, {}}), "") << "no such node";
+  EXPECT_NE(said({0, {{0, 0, 0x5000, 0x5000}, {1, 0, 0x5100, 0x5000}}, {}}), "") << "two distances for one allocation";
+  EXPECT_NE(said({0, {{0, 0, 0x5000, 0x5000}}, {{0x9000, 0x9001, 0x9000, true, false}}}), "") << "an allocation that no argument names";
+  EXPECT_TRUE(graph().measured_accesses.empty());
+  EXPECT_FALSE(graph().facts.contains(ir::Fact::measured_access));
+}
+
+}  // namespace
+}  // namespace cglint::capture_tool
