@@ -43,7 +43,7 @@ constexpr int kMaxTokens = 4096;
 constexpr int kMaxContext = 131'071;
 constexpr int kOverlapTokens = 1024;  // the published threshold
 // Of half a layer against the reference, both from the same input: some ten roundings to bf16.
-constexpr double kLayerTolerance = 0.05;
+constexpr PartError kLayerTolerance = {0.1, 0.015};
 // A chosen expert's score may be this much below that of one left out: equal inputs, sums in another order.
 constexpr double kScoreTolerance = 0.01;
 // Of the stack, times the root of its layers; deeper ones than this drift too far from an unrounded reference.
@@ -455,7 +455,8 @@ cudaError_t KimiLinear::output(std::vector<std::uint8_t>& bytes) {
 
 CheckResult KimiLinear::check(StepContext& context) {
   CheckResult result;
-  result.tolerance = kLayerTolerance;
+  result.tolerance = kLayerTolerance.largest;
+  result.rms_tolerance = kLayerTolerance.rms;
   const auto failed = [&](std::string why) {
     result.ok = false;
     result.detail = std::move(why);
@@ -492,10 +493,7 @@ CheckResult KimiLinear::check(StepContext& context) {
     return failed("an expert was chosen whose reference score is lower by " + std::to_string(by_layer.shortfall) +
                   " than that of the best eight");
   }
-  result.error = by_layer.worst.error;
-  result.detail = "each half of " + std::to_string(layers_) + " layers from the step's own input, and the final norm; worst is " +
-                  by_layer.worst.name;
-  result.ok = result.error <= result.tolerance;
+  by_layer.worst.judge(result, "each half of " + std::to_string(layers_) + " layers");
   if (layers_ > kStackLayers) return result;
   step.trace = nullptr;
   const ReferenceResult alone = reference_step(step);

@@ -34,8 +34,8 @@ constexpr int kMaxTokens = 1024;
 constexpr int kPaddedRows = 128;  // of a tile of scales
 constexpr float kScaleRange = 448.0F * 6.0F;
 // Of a layer against the reference: a value of NVFP4 that is rounded the other way, because the bf16 value before it was, is off by
-// up to a third. Few are.
-constexpr double kTolerance = 0.1;
+// up to a third. Few are. Weights of the routed experts 5 % too small give an rms error of 0.03.
+constexpr PartError kTolerance = {0.15, 0.02};
 
 constexpr std::array kPresets = {
     PresetInfo{"k2-tp4", "hidden 7168, 384 experts of intermediate 512, top-8, shared expert 512", RoutedStack::kLayers},

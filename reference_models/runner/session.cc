@@ -455,6 +455,7 @@ int run_one(const ModelInfo& info, const VariantInfo& variant, const SessionOpti
       need(cudaDeviceSynchronize(), "the reference");
       Event event("check");
       event.boolean("ok", result.ok).number("error", result.error).number("tolerance", result.tolerance);
+      if (result.rms_tolerance > 0) event.number("rms_error", result.rms_error).number("rms_tolerance", result.rms_tolerance);
       if (result.stack_tolerance > 0)
         event.number("stack_error", result.stack_error).number("stack_tolerance", result.stack_tolerance);
       event.text("detail", result.detail).number("seconds", us_since(begin) / 1e6);

@@ -1,6 +1,8 @@
 #include "stack/layer_trace.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "stack/host.h"
 #include "stack/status.h"
@@ -38,12 +40,40 @@ std::string trace_step(Model& model, StepContext& context, LayerTrace*& slot, La
   return before == after ? "" : "the repeated step gave other bits";
 }
 
-double part_error(const std::vector<float>& got, const std::vector<float>& want) {
+PartError part_error(const std::vector<float>& got, const std::vector<float>& want) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto is_zero = [](const std::vector<float>& values) {
     return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
   };
-  if (!want.empty() && got.size() == want.size() && is_zero(want) && is_zero(got)) return 0;
-  return kernels::max_scaled_error(got, want);
+  if (!want.empty() && got.size() == want.size() && is_zero(want) && is_zero(got)) return {};
+  const double largest = kernels::max_scaled_error(got, want);
+  if (!std::isfinite(largest)) return {kInfinity, kInfinity};
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double off = double{got[i]} - double{want[i]};
+    difference += off * off;
+    size += double{want[i]} * double{want[i]};
+  }
+  return {largest, std::sqrt(difference / size)};
+}
+
+void WorstPart::see(const PartError& part, const std::string& name) {
+  if (part.largest > error.largest) {
+    error.largest = part.largest;
+    largest_in = name;
+  }
+  if (part.rms > error.rms) {
+    error.rms = part.rms;
+    rms_in = name;
+  }
+}
+
+void WorstPart::judge(CheckResult& result, const std::string& what) const {
+  result.error = error.largest;
+  result.rms_error = error.rms;
+  result.ok = error.largest <= result.tolerance && error.rms <= result.rms_tolerance;
+  result.detail = what + " from the step's own input, and the final norm; worst are " + largest_in + " and " + rms_in;
 }
 
 }  // namespace cglint::models

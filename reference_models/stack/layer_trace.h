@@ -32,18 +32,21 @@ class LayerTrace {
 // the output has the bits of the step before, else why the trace is not of that step.
 std::string trace_step(Model& model, StepContext& context, LayerTrace*& slot, LayerTrace& trace);
 
-// kernels::max_scaled_error of a part; a part that the reference leaves at zero must be zero.
-double part_error(const std::vector<float>& got, const std::vector<float>& want);
+// The largest deviation of a part's values (kernels::max_scaled_error), and the root of the mean square of all; both over the root
+// mean square of `want`. A part that the reference leaves at zero must be zero.
+struct PartError {
+  double largest = 0;
+  double rms = 0;
+};
+PartError part_error(const std::vector<float>& got, const std::vector<float>& want);
 
-// The largest error of any part, and which one.
+// The largest errors of any parts, and which parts.
 struct WorstPart {
-  double error = 0;
-  std::string name = "no part";
-  void see(double part_error, const std::string& part_name) {
-    if (part_error <= error) return;
-    error = part_error;
-    name = part_name;
-  }
+  PartError error;
+  std::string largest_in = "no part", rms_in = "no part";
+  void see(const PartError& part, const std::string& name);
+  // Fills error, rms_error, ok and detail, which names `what` was compared.
+  void judge(CheckResult& result, const std::string& what) const;
 };
 
 }  // namespace cglint::models

@@ -61,6 +61,9 @@ struct CheckResult {
   // of it.
   double error = 0;
   double tolerance = 0;
+  // Root of the mean square of such a part's errors, in the same unit: what is a little wrong everywhere.
+  double rms_error = 0;
+  double rms_tolerance = 0;
   // Largest error of the output of a reference that ran on its own from the first layer to the last. No tolerance (0) where
   // that cannot tell a fault from rounding.
   double stack_error = 0;

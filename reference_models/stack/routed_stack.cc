@@ -49,7 +49,7 @@ std::size_t RoutedStack::transient_bytes(const RoutedShape& s, const RoutedTiles
   return routed_transient_bytes(s, tiles, tokens) + elements(5, tokens, s.hidden) * sizeof(bf16) + (std::size_t{1} << 20);
 }
 
-RoutedStack::RoutedStack(const StackOptions& options, const RoutedShape& shape, double tolerance)
+RoutedStack::RoutedStack(const StackOptions& options, const RoutedShape& shape, const PartError& tolerance)
     : options_(options), shape_(shape), layers_(routed_layers(options)), tolerance_(tolerance) {}
 
 const float* RoutedStack::bias_of(int layer) const {
@@ -188,7 +188,8 @@ cudaError_t RoutedStack::output(std::vector<std::uint8_t>& bytes) {
 // runs on with values of its own chooses other experts after some layers.
 CheckResult RoutedStack::check(StepContext& context) {
   CheckResult result;
-  result.tolerance = tolerance_;
+  result.tolerance = tolerance_.largest;
+  result.rms_tolerance = tolerance_.rms;
   const auto failed = [&](std::string why) {
     result.ok = false;
     result.detail = std::move(why);
@@ -241,9 +242,7 @@ CheckResult RoutedStack::check(StepContext& context) {
     add_to(residual, own);
     residual = rounded_to_bf16(std::move(residual));
   }
-  result.error = worst.error;
-  result.ok = result.error <= result.tolerance;
-  result.detail = "each of " + std::to_string(layers_) + " layers from the step's own input, and the final norm; worst is " + worst.name;
+  worst.judge(result, "each of " + std::to_string(layers_) + " layers");
   return result;
 }
 

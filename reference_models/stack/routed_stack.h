@@ -40,7 +40,7 @@ class RoutedStack : public Model {
   };
 
   // `tolerance`: of a layer's output, see check().
-  RoutedStack(const StackOptions& options, const RoutedShape& shape, double tolerance);
+  RoutedStack(const StackOptions& options, const RoutedShape& shape, const PartError& tolerance);
 
   // The tiles of the experts' products; before anything is allocated. May refuse with set_failure().
   [[nodiscard]] virtual cudaError_t choose_tiles(int device, RoutedTiles& tiles) = 0;
@@ -78,7 +78,7 @@ class RoutedStack : public Model {
   StackOptions options_;
   RoutedShape shape_;
   int layers_;
-  double tolerance_;
+  PartError tolerance_;
   RoutedTiles tiles_;
   bool pdl_ = false;
   std::string failure_;

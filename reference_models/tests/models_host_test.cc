@@ -57,20 +57,38 @@ TEST(Registry, PublishedSizesFitWithOneSequence) {
 
 TEST(LayerCheck, TheWorstPartCounts) {
   WorstPart worst;
-  worst.see(0.01, "layer 0");
-  worst.see(part_error({1, 1.5F}, {1, 1}), "layer 1");
-  worst.see(0.02, "layer 2");
-  EXPECT_EQ(worst.name, "layer 1");
-  EXPECT_DOUBLE_EQ(worst.error, 0.5);
+  worst.see({0.01, 0.01}, "layer 0");
+  worst.see(part_error({1, 1.5F, 1, 1}, {1, 1, 1, 1}), "layer 1");
+  worst.see({0.02, 0.3}, "layer 2");
+  EXPECT_EQ(worst.largest_in, "layer 1");
+  EXPECT_DOUBLE_EQ(worst.error.largest, 0.5);
+  EXPECT_EQ(worst.rms_in, "layer 2");
+  CheckResult result;
+  result.tolerance = 1;
+  result.rms_tolerance = 0.2;
+  worst.judge(result, "each layer");
+  EXPECT_FALSE(result.ok);
+  result.rms_tolerance = 0.3;
+  worst.judge(result, "each layer");
+  EXPECT_TRUE(result.ok);
+  result.tolerance = 0.4;
+  worst.judge(result, "each layer");
+  EXPECT_FALSE(result.ok);
+}
+
+TEST(LayerCheck, BothErrorsAreInUnitsOfTheRootMeanSquare) {
+  const PartError error = part_error({2, 3, 2, 2}, {2, 2, 2, 2});
+  EXPECT_DOUBLE_EQ(error.largest, 0.5);
+  EXPECT_DOUBLE_EQ(error.rms, 0.25);
 }
 
 // A token none of whose experts is on this shard adds nothing, and must.
 TEST(LayerCheck, NothingIsRightWhereNothingIsWanted) {
-  EXPECT_EQ(part_error({0, 0}, {0, 0}), 0);
-  EXPECT_TRUE(std::isinf(part_error({0, 1e-6F}, {0, 0})));
-  EXPECT_TRUE(std::isinf(part_error({}, {})));
-  EXPECT_TRUE(std::isinf(part_error({0, 0}, {0})));
-  EXPECT_TRUE(std::isinf(part_error({std::nanf(""), 1}, {1, 1})));
+  EXPECT_EQ(part_error({0, 0}, {0, 0}).largest, 0);
+  for (const PartError& error : {part_error({0, 1e-6F}, {0, 0}), part_error({}, {}), part_error({0, 0}, {0}), part_error({std::nanf(""), 1}, {1, 1})}) {
+    EXPECT_TRUE(std::isinf(error.largest));
+    EXPECT_TRUE(std::isinf(error.rms));
+  }
 }
 
 TEST(KimiLinear, HasTwentyDeltaRuleLayers) {

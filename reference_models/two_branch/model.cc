@@ -14,6 +14,7 @@
 #include "kernels/attention/reference.h"
 #include "kernels/attention/skinny_gemm.h"
 #include "kernels/moe/activation.h"
+#include "stack/fault.h"
 #include "stack/streams.h"
 
 namespace cglint::models {
@@ -223,7 +224,8 @@ cudaError_t TwoBranch::side_branch(const LaunchContext& ctx, const Weights& w, c
 cudaError_t TwoBranch::layer(StepContext& context, int index, Tensor& x) {
   const Range range("layer", index);
   const std::string& variant = options_.variant;
-  const Weights w = weights_of(index);
+  Weights w = weights_of(index);
+  if (options_.fault == fault::kWrongW2 && is_spoilt_layer(index, layers_)) w.down = weights_of(index + 1).down;
   const LaunchContext on_main{context.main, pdl_};
   const LaunchContext on_side{context.side[0], pdl_};
   const std::size_t row_bytes = static_cast<std::size_t>(options_.batch) * shape_.hidden * sizeof(bf16);
@@ -331,6 +333,8 @@ CheckResult TwoBranch::check(StepContext& /*context*/) {
 
 #undef CGLINT_RETURN_IF
 
+constexpr std::array kFaults = {fault::kWrongW2};
+
 const ModelInfo kInfo = {
     "two_branch",
     "a gated MLP with a second, smaller branch in every layer: tries the harness",
@@ -341,6 +345,7 @@ const ModelInfo kInfo = {
     [](const StackOptions& options) -> std::unique_ptr<Model> {
       return std::make_unique<TwoBranch>(options);
     },
+    kFaults,
 };
 
 }  // namespace

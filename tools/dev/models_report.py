@@ -48,8 +48,13 @@ def outputs(run):
     if "same_bits" in run:
         parts.append(f"{'bits' if run['same_bits']['equal'] else 'not the bits'} of `{run['same_bits']['as']}`")
     if "check" in run:
-        parts.append(f"{'error' if run['check']['ok'] else 'WRONG: error'} {number(run['check']['error'], '{:.3f}')} of {run['check']['tolerance']:.3f}")
+        parts.append(f"{'error' if run['check']['ok'] else 'WRONG: error'} {number(run['check']['error'], '{:.3f}')} of {run['check']['tolerance']:.3f}" +
+                     (f", rms {number(run['check']['rms_error'], '{:.4f}')} of {run['check']['rms_tolerance']:.3f}" if "rms_error" in run["check"] else ""))
     return ", ".join(parts) or "–"
+
+
+def findings(run):
+    return ("not linted" if "findings" not in run else " ".join(run["findings"]) or "none") + ("" if get(run, "verify", "ok") in (True, None) else " (**not as expected**)")
 
 
 def variants(runs):
@@ -57,21 +62,22 @@ def variants(runs):
     rows = [[f"`{run['variant']}`", number(run.get("nodes")), f"{number(run.get('streams_predicted'))} / {number(run.get('streams_measured'))}", us(run), change(run, base),
              number(get(run, "executable", "instantiate_us"), "{:,.0f}"), number(get(run, "timing", "launch_cpu_us"), "{:.1f}"),
              number(get(run, "executable", "memory_bytes") and run["executable"]["memory_bytes"] / 1e6, "{:.2f}"),
-             ("not linted" if "findings" not in run else " ".join(run["findings"]) or "none") + ("" if get(run, "verify", "ok") in (True, None) else " (**not as expected**)"),
-             outputs(run)] for run in runs]
+             findings(run), outputs(run)] for run in runs]
     return table(["variant", "nodes", "streams predicted / measured", "us median (p10–p90)", "against the first", "instantiate us", "launch CPU us", "MB", "findings", "outputs"], rows)
 
 
 def sweep(runs, keys):
     first = {}
     rows = []
+    verified = any("verify" in run for run in runs)
     for run in runs:
         group = tuple(json.dumps(run.get(key)) for key in keys)
         base = first.setdefault(group, run)
         rows.append([f"`{run['variant']}`", *(number(run.get(key), "{}") for key in keys), f"{number(run.get('streams_predicted'))} / {number(run.get('streams_measured'))}", us(run), change(run, base),
                      number(get(run, "executable", "instantiate_us"), "{:,.0f}"), number(get(run, "timing", "launch_cpu_us"), "{:.1f}"),
-                     number(get(run, "executable", "memory_bytes") and run["executable"]["memory_bytes"] / 1e6, "{:.2f}")])
-    return table(["variant", *keys, "streams predicted / measured", "us median (p10–p90)", "against the group's first", "instantiate us", "launch CPU us", "MB"], rows)
+                     number(get(run, "executable", "memory_bytes") and run["executable"]["memory_bytes"] / 1e6, "{:.2f}"), *([findings(run), outputs(run)] if verified else [])])
+    return table(["variant", *keys, "streams predicted / measured", "us median (p10–p90)", "against the group's first", "instantiate us", "launch CPU us", "MB",
+                  *(["findings", "outputs"] if verified else [])], rows)
 
 
 def serving(runs):
@@ -108,7 +114,7 @@ def page():
                 text.append(serving(runs))
             elif job["name"] == "stream_cost":
                 text.append(sweep(sorted(runs, key=lambda run: (run["layers"], run.get("connections", 0))), ["layers", "connections"]))
-            elif job["name"].startswith(("batches", "tokens")):
+            elif job["name"].startswith(("batches", "large_batches", "tokens")):
                 text.append(sweep(runs, ["batch"]))
             else:
                 text.append(variants(runs))

@@ -72,7 +72,10 @@ def plain_jobs(models):
         yield "overlap_cost", "kimi_linear", "beyond the threshold, in one recording with the same step on one stream", [
             "--variant", "gated,ungated", "--beside", "sequential", "--batch", "2048", "--layers", "4", "--context", "128", "--replays", "4", *verify("kimi_linear")]
     if has("deepseek_moe"):
-        yield "batches", "deepseek_moe", "what each order gives at batch 4 and 8", ["--variant", OVERLAP, "--batch", "4,8", "--no-trace", "--samples", "100"]
+        yield "batches", "deepseek_moe", "what each order gives at batch 4 and 8", ["--variant", OVERLAP, "--batch", "4,8", "--samples", "100", *verify("deepseek_moe")]
+    for name in listed:
+        yield "batches_verified", name, f"findings, streams and outputs at batch 4 and 8, {TRIMMED_LAYERS} layers", [
+            "--batch", "4,8", "--layers", str(TRIMMED_LAYERS), "--samples", "0", *verify(name)]
     for name in listed:
         yield "memcheck", name, "compute-sanitizer memcheck of every variant, 3 layers", ["--layers", "3", "--batch", "2", "--context", "130", "--check-only", "--no-check"]
     if has("fused_moe"):
@@ -116,7 +119,7 @@ class Measurement:
         results = self.out / "jobs" / f"{model}.{job}.json"
         results.parent.mkdir(parents=True, exist_ok=True)
         keep = job in RECORDED or job.startswith("variants")
-        folder = self.folder(job, model) if keep else self.out / "scratch"
+        folder = self.folder(job, model) if keep else self.out / f"scratch-{model}-{job}"
         command = [self.cglint, "capture", model, *arguments, "-o", str(folder), "--results", str(results), "--resume", "-q", "--timeout", "90"]
         if job == "memcheck":
             tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"

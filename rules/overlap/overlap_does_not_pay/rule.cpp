@@ -119,7 +119,7 @@ class Check final : public engine::RecordingCheck {
     return keys;
   }
 
-  // Durations of operations beside which no other stream of the replay was busy.
+  // What operations beside which no other stream of the replay was busy added to its time (as added_busy_ns counts it).
   void collect_alone(const ir::Graph& graph, const std::vector<LaunchKey>& keys) {
     const std::int64_t tolerance = analysis::clock_tolerance_ns(graph);
     std::vector<bool> beside;
@@ -132,10 +132,13 @@ class Check final : public engine::RecordingCheck {
           if (ops[i].stream == ops[j].stream && ops[i].device == ops[j].device) continue;
           if (std::min(ops[i].end_ns, ops[j].end_ns) - ops[j].start_ns > tolerance) beside[i] = beside[j] = true;
         }
+      std::int64_t busy_until = std::numeric_limits<std::int64_t>::min();
       for (std::size_t i = 0; i < ops.size(); ++i) {
+        const std::int64_t added = std::max<std::int64_t>(0, ops[i].end_ns - std::max(ops[i].start_ns, busy_until));
+        busy_until = std::max(busy_until, ops[i].end_ns);
         if (beside[i] || !ops[i].node.is_valid() || keys[ops[i].node.index()].empty()) continue;
         std::vector<std::int64_t>& samples = alone_[keys[ops[i].node.index()]];
-        if (samples.size() < kMaxSamples) samples.push_back(ops[i].dur_ns());
+        if (samples.size() < kMaxSamples) samples.push_back(added);
         if (i + 1 < ops.size() && !beside[i + 1] && ops[i].stream == ops[i + 1].stream && gaps_.size() < kMaxSamples)
           gaps_.push_back(std::max<std::int64_t>(0, ops[i + 1].start_ns - ops[i].end_ns));
       }

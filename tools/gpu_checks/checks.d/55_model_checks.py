@@ -3,11 +3,12 @@
 published depth: its check must notice, and must pass the step that is not spoiled."""
 import json
 import os
-import subprocess
 
 import graph_lines as g
+from recordings import BIN, run
 
-RUNNER = os.path.join(os.environ["CGLINT_BIN"], "cglint-model-runner")
+RUNNER = os.path.join(BIN, "cglint-model-runner")
+# A context of 100: the newest token of attention has some weight.
 FEW = 6  # three of deepseek_moe's weight sets, one of kimi_linear's latent attention layers
 # mla_two_stream and k2_full are deepseek_moe's layers in other orders.
 SKIPPED = {"mla_two_stream", "k2_full"}
@@ -15,15 +16,12 @@ SKIPPED = {"mla_two_stream", "k2_full"}
 
 def check_of(model, layers, fault=None):
     """The runner's check event, or why there is none."""
-    command = [RUNNER, "run", model, "--samples", "0", "--context", "1000"] + (["--layers", str(layers)] if layers else []) + (["--fault", fault] if fault else [])
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
-    except subprocess.TimeoutExpired:
-        return {"problem": "ran past 60 s"}
+    command = [RUNNER, "run", model, "--samples", "0", "--context", "100"] + (["--layers", str(layers)] if layers else []) + (["--fault", fault] if fault else [])
+    done = run(command, 60)
     for line in done.stdout.splitlines():
         event = json.loads(line) if line.startswith("{") else {}
         if event.get("event") == "check":
-            return {key: event[key] for key in ("ok", "error", "tolerance", "stack_error", "stack_tolerance", "detail", "seconds") if key in event}
+            return {key: event[key] for key in ("ok", "error", "tolerance", "rms_error", "rms_tolerance", "stack_error", "stack_tolerance", "detail", "seconds") if key in event}
         if event.get("event") == "error":
             return {"problem": event.get("message", "an error")}
     return {"problem": f"exit code {done.returncode}"}
@@ -34,7 +32,7 @@ def main():
         g.result("skipped", "cglint-model-runner was not built")
         return
     rows, wrong = [], []
-    for model in json.loads(subprocess.run([RUNNER, "list"], capture_output=True, text=True, check=True).stdout)["models"]:
+    for model in json.loads(run([RUNNER, "list"]).stdout)["models"]:
         if model["name"] in SKIPPED:
             continue
         for layers in (FEW, None):

@@ -4,11 +4,10 @@ mla_two_stream's join_missing is certain; findings are those of the manifests wi
 import gzip
 import json
 import os
-import subprocess
 
 import graph_lines as g
+from recordings import BIN, CGLINT, OUT, run
 
-CGLINT, OUT = os.path.join(os.environ["CGLINT_BIN"], "cglint"), os.environ["CGLINT_OUT"]
 ROW = 4096  # bytes of a row of two_branch: hidden 2048, bf16, one token
 # function -> arguments read, argument written; each a row.
 KNOWN = {"residual_add_kernel": ([0, 1], 2), "rms_norm_kernel": ([0], 4)}
@@ -17,8 +16,7 @@ KNOWN = {"residual_add_kernel": ([0, 1], 2), "rms_norm_kernel": ([0], 4)}
 def capture(model, *options):
     """(what cglint capture says, folder of the recordings)."""
     folder = os.path.join(OUT, "_".join([model, *(option.strip("-") for option in options)]).replace(",", "+"))
-    done = subprocess.run([CGLINT, "capture", model, *options, "--samples", "0", "--no-check", "-q", "--format", "json", "-o", folder], capture_output=True,
-                          text=True, errors="replace", timeout=100)
+    done = run([CGLINT, "capture", model, *options, "--samples", "0", "--no-check", "-q", "--format", "json", "-o", folder])
     try:
         return json.loads(done.stdout), folder
     except ValueError:
@@ -72,14 +70,14 @@ def race(*options):
     said, folder = capture("mla_two_stream", "--variant", "join_missing", "--layers", "4", *options)
     if not said["runs"] or "recording" not in said["runs"][0]:
         return {"problem": said.get("problem") or said["runs"][0].get("error", "no recording")}
-    report = json.loads(subprocess.run([CGLINT, "lint", "--format", "json", os.path.join(folder, said["runs"][0]["recording"])], capture_output=True, text=True).stdout)
+    report = json.loads(run([CGLINT, "lint", "--format", "json", os.path.join(folder, said["runs"][0]["recording"])]).stdout)
     found = [finding for finding in report["findings"] if finding["code"] == "CG401"]
     return {"confidence": [finding["confidence"] for finding in found], "evidence": [finding.get("evidence") for finding in found][:2],
             "accesses": said["runs"][0].get("accesses")}
 
 
 def main():
-    if not os.path.exists(os.path.join(os.environ["CGLINT_BIN"], "cglint-model-runner")):
+    if not os.path.exists(os.path.join(BIN, "cglint-model-runner")):
         g.result("skipped", "cglint-model-runner was not built")
         return
     wrong, numbers = [], {}

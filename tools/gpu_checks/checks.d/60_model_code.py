@@ -5,18 +5,13 @@ The dual-stream stack has known answers; of the transformers models every findin
 CGLINT_RECORD_KEEP=FOLDER keeps the recordings.
 """
 import concurrent.futures
-import glob
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import graph_lines as g
+from recordings import BIN, CGLINT, OUT, PROGRAMS, PYTHON, files_of, record, run
 
-BIN, OUT = os.environ["CGLINT_BIN"], os.environ["CGLINT_OUT"]
-PROGRAMS = os.path.join(os.environ["CGLINT_DATA"], "record_programs")
-PYTHON = shutil.which("python3") or sys.executable
 KEPT = os.environ.get("CGLINT_RECORD_KEEP")
 
 # name -> (program, arguments, codes that must be found, codes that must not). torch.compile may put the work of all user streams on one
@@ -30,13 +25,6 @@ CASES = {
     "compiled_main_first": ("compiled_moe.py", ["main_first", "6"], set(), STREAM_CODES | {"CG301"}),
     **{f"transformers_{name}": ("hf_decode.py", [name], set(), STREAM_CODES | {"CG301"}) for name in ("deepseek_v3", "glm4_moe", "qwen3_moe", "kimi_linear")},
 }
-
-
-def run(command, timeout=100):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, "", f"ran past {timeout} s")
 
 
 def source_of(finding):
@@ -61,14 +49,13 @@ def capture_streams(files):
 def case(name):
     program, arguments, wanted, unwanted = CASES[name]
     folder = os.path.join(OUT, "model_code", name)
-    os.makedirs(folder, exist_ok=True)
-    done = run([os.path.join(BIN, "cglint-record"), "-o", folder + "/", "--replays", "2", "--", PYTHON, os.path.join(PROGRAMS, program), *arguments])
+    done = record(folder, [PYTHON, os.path.join(PROGRAMS, program), *arguments], "--replays", "2")
     if done.returncode == 5:
         return {"skipped": done.stdout.strip()[-300:]}
-    files = sorted(glob.glob(folder + "/*.cgl.jsonl"))
+    files = files_of(folder)
     if done.returncode != 0 or not files:
         return {"good": False, "error": f"exit code {done.returncode}, {len(files)} files: {done.stderr.strip()[-600:]}"}
-    lint = run([os.path.join(BIN, "cglint"), "lint", "--format", "json", *files])
+    lint = run([CGLINT, "lint", "--format", "json", *files])
     try:
         report = json.loads(lint.stdout)
     except ValueError:
@@ -79,7 +66,7 @@ def case(name):
     streams = capture_streams(files)
     if program == "compiled_moe.py" and streams == 1:
         wanted, unwanted = wanted - STREAM_CODES, unwanted | STREAM_CODES
-    inspect = run([os.path.join(BIN, "cglint"), "inspect", *files])
+    inspect = run([CGLINT, "inspect", *files])
     if KEPT:
         os.makedirs(os.path.join(KEPT, name), exist_ok=True)
         for path in files:
