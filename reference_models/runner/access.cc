@@ -94,11 +94,20 @@ struct Allocation {
   DeviceBuffer<std::uint8_t> before;
 };
 
-template <typename T>
-void upload(DeviceBuffer<T>& buffer, const std::vector<T>& values) {
-  if (buffer.size() != values.size()) need(buffer.allocate(std::max<std::size_t>(values.size(), 1)), "memory for the measurement");
-  if (!values.empty())
-    need(cudaMemcpy(buffer.get(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "an upload");
+// Cells of these ranges, packed one after the other; `shift_of` says how far from the range a cell's memory lies.
+template <typename Shift>
+std::vector<Cell> packed_cells(const std::vector<ByteRange>& ranges, const Shift& shift_of) {
+  std::vector<Cell> cells;
+  std::uint64_t at = 0;
+  for (const ByteRange& range : ranges) {
+    at = (at + 7) / 8 * 8 + range.begin % 8;
+    cells.push_back({range.begin + shift_of(range), at, range.end - range.begin});
+    at += range.end - range.begin;
+  }
+  return cells;
+}
+std::size_t packed_bytes(const std::vector<Cell>& cells) {
+  return cells.empty() ? 8 : static_cast<std::size_t>(cells.back().at + cells.back().bytes);
 }
 
 class Measurement {
@@ -201,6 +210,14 @@ class Measurement {
     need(cudaStreamSynchronize(stream_), "a node alone");
   }
 
+  // Ordered before what is enqueued on the stream afterwards.
+  template <typename T>
+  void upload(DeviceBuffer<T>& buffer, const std::vector<T>& values) {
+    if (buffer.size() != values.size()) need(buffer.allocate(std::max<std::size_t>(values.size(), 1)), "memory for the measurement");
+    if (!values.empty())
+      need(cudaMemcpyAsync(buffer.get(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice, stream_), "an upload");
+  }
+
   // ---- writes
 
   Allocation& shadowed(std::uint64_t base) {
@@ -239,15 +256,12 @@ class Measurement {
   };
   Cells cells_of(const std::vector<ByteRange>& ranges) {
     Cells cells;
-    std::uint64_t at = 0;
-    for (const ByteRange& range : ranges) {
+    cells.memory = packed_cells(ranges, [](const ByteRange&) { return std::uint64_t{0}; });
+    cells.before = packed_cells(ranges, [&](const ByteRange& range) {  // modulo 2^64; both bases are multiples of 256
       const auto owner = std::prev(allocations_.upper_bound(range.begin));
-      const auto shadow = reinterpret_cast<std::uint64_t>(owner->second.before.get());
-      cells.memory.push_back({range.begin, at, range.end - range.begin});
-      cells.before.push_back({shadow + (range.begin - owner->first), at, range.end - range.begin});
-      at += range.end - range.begin;
-    }
-    need(cells.values.allocate(std::max<std::size_t>(at, 1)), "memory for the measurement");
+      return reinterpret_cast<std::uint64_t>(owner->second.before.get()) - owner->first;
+    });
+    need(cells.values.allocate(packed_bytes(cells.memory)), "memory for the measurement");
     return cells;
   }
   void move(CellMove move, Cells& cells, const std::vector<Cell>& where) {
@@ -288,14 +302,10 @@ class Measurement {
   // ---- reads
 
   void make_cells(const std::vector<ByteRange>& ranges) {
-    std::uint64_t at = 0;
-    for (const ByteRange& range : ranges) {
-      cells_.push_back({range.begin, at, range.end - range.begin});
-      at += range.end - range.begin;
-    }
+    cells_ = packed_cells(ranges, [](const ByteRange&) { return std::uint64_t{0}; });
     upload(device_cells_, cells_);
-    for (DeviceBuffer<std::uint8_t>* const buffer : {&here_, &there_, &after_})
-      need(buffer->allocate(std::max<std::size_t>(at, 1)), "memory for two states");
+    for (DeviceBuffer<std::uint8_t>* const buffer : {&here_, &there_, &after_, &next_})
+      need(buffer->allocate(packed_bytes(cells_)), "memory for two states");
     for (DeviceBuffer<std::uint8_t>* const flags : {&chosen_, &differs_})
       need(flags->allocate(std::max<std::size_t>(cells_.size(), 1)), "memory for two states");
   }
@@ -326,12 +336,10 @@ class Measurement {
     std::size_t reads = 0, same = 0, kernels = 0;
     for (Node& node : nodes_) {
       // One step on in both worlds; `here_` and `there_` stay before the node until it is measured.
-      DeviceBuffer<std::uint8_t>& next_there = next_;
-      if (next_there.size() == 0) need(next_there.allocate(there_.size()), "memory for two states");
       need(model_.use_input(1), "the other input");
       move_cells(CellMove::unpack, there_);
       launch(node);
-      move_cells(CellMove::pack, next_there);
+      move_cells(CellMove::pack, next_);
       need(cudaStreamSynchronize(stream_), "a node alone");
       need(model_.use_input(0), "the input");
       move_cells(CellMove::unpack, here_);
@@ -350,7 +358,7 @@ class Measurement {
       reads += read.size();
       kernels += node.is_kernel ? 1 : 0;
       std::swap(here_, after_);
-      std::swap(there_, next_there);
+      std::swap(there_, next_);
     }
     Event("accesses")
         .integer("nodes", static_cast<std::int64_t>(nodes_.size()))

@@ -19,7 +19,7 @@ struct ChangedGranule {
 [[nodiscard]] cudaError_t enqueue_diff(const void* now, const void* before, std::size_t bytes, ChangedGranule* list,
                                        std::uint32_t capacity, std::uint32_t* count, cudaStream_t stream);
 
-// A range of device memory and where its bytes lie in a packed buffer.
+// A range of device memory and where its bytes lie in a packed buffer; both are as far from a multiple of eight.
 struct Cell {
   std::uint64_t address = 0;
   std::uint64_t at = 0;
