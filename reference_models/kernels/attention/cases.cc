@@ -90,6 +90,7 @@ void add_norm_case(std::vector<KernelCase>& cases, const std::string& label, int
   item.name = std::string(residual ? "add_rms_norm" : "rms_norm") + (pdl ? " pdl" : "");
   item.shape = label + batch_text(rows);
   item.bytes = kBf16Bytes * rows * hidden * (residual ? 4.0 : 2.0) + kBf16Bytes * hidden;
+  item.floor = {Floor::Kind::kRows, rows, false};
   item.tolerance = kBf16Tolerance;
   item.pdl = pdl;
   item.prepare = [=] {
@@ -159,6 +160,7 @@ void add_rope_case(std::vector<KernelCase>& cases, const std::string& label, int
   KernelCase item;
   item.name = std::string("rope") + (pdl ? " pdl" : "");
   item.shape = label + batch_text(tokens);
+  item.floor.looks_up = true;
   item.bytes = tokens * ((heads + 1) * kRopeDim * kBf16Bytes * 2 + kRopeDim * 4 + 8);
   item.tolerance = kBf16Tolerance;
   item.pdl = pdl;
@@ -231,6 +233,7 @@ void add_cache_case(std::vector<KernelCase>& cases, int tokens, bool pdl) {
   item.name = std::string("concat_and_cache_mla") + (pdl ? " pdl" : "");
   item.shape = "512+64" + batch_text(tokens);
   item.bytes = tokens * (kCacheRow * kBf16Bytes * 2 + 8);
+  item.floor.looks_up = true;
   item.tolerance = 1e-6;  // a copy is exact
   item.pdl = pdl;
   item.prepare = [=] {
@@ -458,6 +461,7 @@ void add_gemm_case(std::vector<KernelCase>& cases, GemmKind kind, const std::str
   item.tolerance = kBf16Tolerance;
   item.pdl = pdl;
   item.bandwidth_bound = weight_bytes > 4e6;
+  item.floor.kind = Floor::Kind::kRead;
   item.l2_defeated = defeats_l2(weight_bytes);
   item.prepare = [=] {
     const size_t workspace_bytes =
@@ -700,6 +704,7 @@ void add_kda_case(std::vector<KernelCase>& cases, KdaKind kind, int batch, int h
       item.bytes = 2 * state_bytes + kBf16Bytes * batch * (width * 5.0 + heads) + 4.0 * (heads + width);
       break;
     case KdaKind::kGatedNorm:
+      item.floor = {Floor::Kind::kRows, batch * heads, false};
       item.bytes = kBf16Bytes * (3.0 * batch * width + kKdaHeadDim);
       break;
   }
@@ -833,12 +838,12 @@ void register_attention_cases(std::vector<KernelCase>& cases) {
 
   for (const int context : {4096, 16384, 32768}) {
     for (const int batch : {1, 4, 8}) {
+      add_attention_case(cases, "k2 tp8 8 heads", 8, batch, context, false);
       add_attention_case(cases, "k2 tp8 8 heads", 8, batch, context, true);
     }
     add_attention_case(cases, "v3 tp8 16 heads", 16, 1, context, true);
     add_attention_case(cases, "v3 tp8 16 heads", 16, 8, context, true);
   }
-  add_attention_case(cases, "k2 tp8 8 heads", 8, 1, 32768, false);
   add_attention_case(cases, "k2 tp8 8 heads", 8, 5, 5000, true);
   add_attention_case(cases, "k2 tp8 8 heads", 8, 64, 4096, true);
   add_attention_case(cases, "v3 whole 128 heads", 128, 4, 8192, true);

@@ -81,8 +81,10 @@ cudaError_t launch_norm(const LaunchContext& ctx, const bf16* input, int64_t inp
       ctx.pdl ? rms_norm_kernel<1, kAddResidual, true> : rms_norm_kernel<1, kAddResidual, false>;
   const auto two_vectors =
       ctx.pdl ? rms_norm_kernel<2, kAddResidual, true> : rms_norm_kernel<2, kAddResidual, false>;
-  const auto kernel = vectors <= 512 ? one_vector : two_vectors;
-  const int threads_wanted = vectors <= 512 ? vectors : (vectors + 1) / 2;
+  // With a residual a thread has twice the loads under way, so that fewer threads do.
+  const bool is_short = vectors <= (kAddResidual ? 512 : 1024);
+  const auto kernel = is_short ? one_vector : two_vectors;
+  const int threads_wanted = is_short ? vectors : (vectors + 1) / 2;
   const unsigned threads = static_cast<unsigned>((threads_wanted + 31) / 32 * 32);
   return launch(ctx, kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, input, input_stride,
                 residual, weight, output, output_stride, hidden, epsilon);

@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/bench/floors.h"
+#include "kernels/bench/timing.h"
 #include "kernels/common/buffer.h"
 #include "kernels/common/case.h"
 #include "kernels/common/device.cuh"
@@ -33,17 +35,13 @@ __global__ void empty_pdl_kernel() {
   pdl_trigger();
 }
 
-struct Timing {
-  double median_us = 0;
-  double min_us = 0;
-  double max_us = 0;
-};
-
 struct Outcome {
   cudaError_t status = cudaSuccess;
   double error = std::numeric_limits<double>::infinity();
   Timing timing;
   double stream_us = 0;
+  FloorTime floor;
+  FloorTime two_stage;  // of cases bound by bandwidth that take several launches
 };
 
 struct Options {
@@ -54,42 +52,8 @@ struct Options {
   bool check_only = false;
   bool time_only = false;
   bool list = false;
+  bool floors = true;
 };
-
-// One replay enqueues kRunsPerGraph calls of `run`.
-template <typename Run>
-cudaError_t time_in_graph(cudaStream_t stream, int replays, const Run& run, Timing& timing) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  std::vector<double> run_us;
-  cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-  if (status != cudaSuccess) return status;
-  for (int i = 0; i < kRunsPerGraph && status == cudaSuccess; ++i) status = run(stream);
-  const cudaError_t end_status = cudaStreamEndCapture(stream, &graph);
-  if (status == cudaSuccess) status = end_status;
-  if (status == cudaSuccess) status = cudaGraphInstantiate(&exec, graph, 0);
-  if (status == cudaSuccess) status = cudaEventCreate(&begin);
-  if (status == cudaSuccess) status = cudaEventCreate(&end);
-  for (int i = -2; i < replays && status == cudaSuccess; ++i) {  // two warm-up replays
-    if (status == cudaSuccess) status = cudaEventRecord(begin, stream);
-    if (status == cudaSuccess) status = cudaGraphLaunch(exec, stream);
-    if (status == cudaSuccess) status = cudaEventRecord(end, stream);
-    if (status == cudaSuccess) status = cudaEventSynchronize(end);
-    float elapsed_ms = 0;
-    if (status == cudaSuccess) status = cudaEventElapsedTime(&elapsed_ms, begin, end);
-    if (i >= 0) run_us.push_back(static_cast<double>(elapsed_ms) * 1e3 / kRunsPerGraph);
-  }
-  if (begin != nullptr) (void)cudaEventDestroy(begin);
-  if (end != nullptr) (void)cudaEventDestroy(end);
-  if (exec != nullptr) (void)cudaGraphExecDestroy(exec);
-  if (graph != nullptr) (void)cudaGraphDestroy(graph);
-  if (status != cudaSuccess) return status;
-  std::sort(run_us.begin(), run_us.end());
-  timing = {run_us[run_us.size() / 2], run_us.front(), run_us.back()};
-  return cudaSuccess;
-}
 
 // The same calls launched one by one from the CPU, which for short kernels is what takes the time.
 template <typename Run>
@@ -150,7 +114,7 @@ cudaError_t measure_copy_bandwidth(cudaStream_t stream, double& bytes_per_s) {
   return cudaSuccess;
 }
 
-Outcome evaluate(const KernelCase& kernel_case, cudaStream_t stream, const Options& options) {
+Outcome evaluate(const KernelCase& kernel_case, cudaStream_t stream, const Options& options, Floors& floors) {
   Outcome outcome;
   outcome.status = kernel_case.prepare ? kernel_case.prepare() : cudaSuccess;
   if (outcome.status == cudaSuccess) outcome.status = cudaDeviceSynchronize();
@@ -164,6 +128,14 @@ Outcome evaluate(const KernelCase& kernel_case, cudaStream_t stream, const Optio
   outcome.status = time_in_graph(stream, options.replays, kernel_case.run, outcome.timing);
   if (outcome.status == cudaSuccess)
     outcome.status = time_in_stream(stream, kernel_case.run, outcome.stream_us);
+  if (outcome.status != cudaSuccess || !options.floors) return outcome;
+  if (!kernel_case.bandwidth_bound && kernel_case.floor.kind != Floor::Kind::kRead) {
+    outcome.status = floors.small(kernel_case.floor, kernel_case.bytes, kernel_case.pdl, outcome.floor);
+    return outcome;
+  }
+  outcome.status = floors.read(kernel_case.bytes, kernel_case.pdl, outcome.floor);
+  if (outcome.status == cudaSuccess && kernel_case.launches > 1)
+    outcome.status = floors.read_and_combine(kernel_case.bytes, kernel_case.pdl, outcome.two_stage);
   return outcome;
 }
 
@@ -227,6 +199,8 @@ int run_bench(const Options& options) {
         },
         empty_pdl);
   }
+  Floors floors(stream, options.replays, properties.multiProcessorCount);
+  if (status == cudaSuccess && !options.check_only && options.floors) status = floors.prepare();
   if (status != cudaSuccess) {
     std::fprintf(stderr, "cglint-kernel-bench: baseline failed: %s\n", cudaGetErrorString(status));
     return 3;
@@ -241,8 +215,8 @@ int run_bench(const Options& options) {
       "copy %.0f GB/s (read + write); empty kernel %.2f us in a graph, %.2f us with a programmatic edge, "
       "%.2f us launched from the CPU\n\n",
       copy_bytes_per_s / 1e9, empty.median_us, empty_pdl.median_us, empty_stream_us);
-  std::printf("%-24s %-40s %9s %9s %8s %7s %7s  %s\n", "kernel", "shape", "us", "spread", "MB", "% copy",
-              "x empty", "error");
+  std::printf("%-24s %-40s %9s %7s %9s %8s %7s %7s %8s %7s  %s\n", "kernel", "shape", "us", "spread", "launched", "MB",
+              "% copy", "x empty", "floor us", "% floor", "error");
 
   std::FILE* json = nullptr;
   if (!options.json_path.empty()) {
@@ -278,7 +252,7 @@ int run_bench(const Options& options) {
                   kernel_case.shape.c_str());
       continue;
     }
-    const Outcome outcome = evaluate(kernel_case, stream, options);
+    const Outcome outcome = evaluate(kernel_case, stream, options, floors);
     const bool correct = options.time_only || outcome.error <= kernel_case.tolerance;
     const bool good = outcome.status == cudaSuccess && correct;
     failures += good ? 0 : 1;
@@ -287,9 +261,11 @@ int run_bench(const Options& options) {
     const double share =
         timing.median_us > 0 ? kernel_case.bytes / (timing.median_us * 1e-6) / copy_bytes_per_s : 0.0;
     const double times_empty = timing.median_us / (baseline_us * kernel_case.launches);
-    std::printf("%-24s %-40s %9.2f %7.2f %9.2f %8.2f %6.1f%% %7.2f  %.1e%s%s\n", kernel_case.name.c_str(),
+    const double of_floor = timing.median_us > 0 ? outcome.floor.us / timing.median_us : 0.0;
+    std::printf("%-24s %-40s %9.2f %7.2f %9.2f %8.2f %6.1f%% %7.2f %8.2f %6.0f%%  %.1e%s%s\n", kernel_case.name.c_str(),
                 kernel_case.shape.c_str(), timing.median_us, timing.max_us - timing.min_us, outcome.stream_us,
-                kernel_case.bytes / 1e6, share * 100, times_empty, outcome.error, correct ? "" : " WRONG",
+                kernel_case.bytes / 1e6, share * 100, times_empty, outcome.floor.us, of_floor * 100, outcome.error,
+                correct ? "" : " WRONG",
                 outcome.status == cudaSuccess ? "" : " FAILED");
     if (outcome.status != cudaSuccess) std::printf("    %s\n", cudaGetErrorString(outcome.status));
     std::fflush(stdout);
@@ -300,13 +276,15 @@ int run_bench(const Options& options) {
           "%s\n    {\"kernel\": %s, \"shape\": %s, \"correct\": %s, \"status\": %s, \"error\": %.3e, "
           "\"tolerance\": %.3e, \"median_us\": %.3f, \"min_us\": %.3f, \"max_us\": %.3f, "
           "\"stream_us\": %.3f, \"bytes\": %.0f, \"share_of_copy\": %.4f, \"launches\": %d, \"pdl\": %s, "
-          "\"times_empty\": %.3f, \"bandwidth_bound\": %s, \"l2_defeated\": %s}",
+          "\"times_empty\": %.3f, \"bandwidth_bound\": %s, \"l2_defeated\": %s, \"floor_us\": %.3f, "
+          "\"floor_launch\": %s, \"share_of_floor\": %.4f, \"two_stage_floor_us\": %.3f}",
           first ? "" : ",", json_quote(kernel_case.name).c_str(), json_quote(kernel_case.shape).c_str(),
           good ? "true" : "false", json_quote(cudaGetErrorName(outcome.status)).c_str(),
           number(outcome.error), kernel_case.tolerance, timing.median_us, timing.min_us, timing.max_us,
           outcome.stream_us, kernel_case.bytes, share, kernel_case.launches,
           kernel_case.pdl ? "true" : "false", times_empty, kernel_case.bandwidth_bound ? "true" : "false",
-          kernel_case.l2_defeated ? "true" : "false");
+          kernel_case.l2_defeated ? "true" : "false", outcome.floor.us, json_quote(outcome.floor.launch).c_str(),
+          of_floor, outcome.two_stage.us);
       std::fflush(json);
       first = false;
     }
@@ -346,12 +324,14 @@ int main(int argc, char** argv) {
       options.check_only = true;
     } else if (argument == "--time-only") {
       options.time_only = true;
+    } else if (argument == "--no-floors") {
+      options.floors = false;
     } else if (argument == "--list") {
       options.list = true;
     } else {
       std::fprintf(stderr,
                    "usage: cglint-kernel-bench [--filter TEXT] [--json FILE] [--commit ID] [--replays N] "
-                   "[--check-only | --time-only] [--list]\n");
+                   "[--check-only | --time-only] [--no-floors] [--list]\n");
       return 2;
     }
   }

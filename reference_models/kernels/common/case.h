@@ -12,6 +12,18 @@
 
 namespace cglint::kernels {
 
+// Which least work a case is measured against (the bench's floors).
+struct Floor {
+  enum class Kind {
+    kRead,    // read the case's bytes; of all cases that are bandwidth_bound
+    kSpread,  // load half the bytes, store as many, in blocks of any size
+    kRows,    // the same, a block a row, whose stores wait for a sum over the block
+  };
+  Kind kind = Kind::kSpread;
+  int rows = 0;               // kRows
+  bool looks_up = false;      // an index must be loaded before the data's place is known
+};
+
 struct KernelCase {
   std::string name;   // kernel, e.g. "mla_decode"
   std::string shape;  // e.g. "k2 tp8 batch=4 context=8192"
@@ -28,6 +40,7 @@ struct KernelCase {
   bool bandwidth_bound = false;  // judged by share of copy bandwidth; otherwise against an empty launch
   // Allocates and fills everything run() and check() need.
   std::function<cudaError_t()> prepare;
+  Floor floor;
   int launches = 1;          // kernel launches per run()
   bool pdl = false;          // launched with programmatic edges: compared with an empty launch of that kind
   bool l2_defeated = false;  // run() rotates over copies that L2 cannot hold (see defeats_l2)

@@ -162,6 +162,7 @@ void add_router(std::vector<KernelCase>& cases, bool pdl, const MoePreset& prese
   c.name = "moe_router";
   c.shape = shape_of(preset, tokens);
   c.bytes = w_bytes + 2.0 * tokens * preset.hidden + 4.0 * tokens * preset.experts;
+  c.floor.kind = Floor::Kind::kRead;
   c.l2_defeated = defeats_l2(w_bytes);
   c.tolerance = 1e-3;
   mark(c, pdl);
@@ -227,6 +228,7 @@ void add_topk(std::vector<KernelCase>& cases, bool pdl, const std::string& name,
   c.name = name;
   c.shape = shape;
   c.bytes = 4.0 * args.splits * args.tokens * args.experts + 8.0 * args.tokens * args.top_k;
+  c.floor = {Floor::Kind::kRows, args.tokens, false};
   c.tolerance = 1e-4;
   mark(c, pdl);
   c.prepare = [state] {
@@ -305,6 +307,7 @@ void add_align(std::vector<KernelCase>& cases, bool pdl, const MoePreset& preset
   c.name = "moe_align";
   c.shape = shape_of(preset, tokens) + " block_m=" + std::to_string(block_m);
   c.bytes = 4.0 * pairs * 3;
+  c.floor = {Floor::Kind::kRows, 1, false};
   c.launches = align_workspace_elements(pairs, preset.local_experts) > 0 ? 3 : 1;
   c.tolerance = 0;  // exact
   mark(c, pdl);
@@ -386,8 +389,11 @@ void add_permute(std::vector<KernelCase>& cases, bool pdl, const MoePreset& pres
   KernelCase c;
   c.name = "moe_permute";
   c.shape = shape_of(preset, tokens) + " block_m=" + std::to_string(block_m);
-  c.bytes =
-      2.0 * preset.hidden * (tokens + pairs * (preset.local_experts / static_cast<double>(preset.experts)));
+  c.floor.looks_up = true;
+  // Rows of padding are written too, as zeros.
+  const BlockLists written = reference_align(make_choices(preset, tokens, 1, 4)[0], make_expert_map(preset),
+                                             preset.local_experts, block_m);
+  c.bytes = 2.0 * preset.hidden * (tokens + written.num_padded);
   c.tolerance = kBf16Tolerance;
   mark(c, pdl);
   c.prepare = [state, pairs] {
@@ -635,6 +641,7 @@ void add_finalize(std::vector<KernelCase>& cases, bool pdl, const MoePreset& pre
   KernelCase c;
   c.name = "moe_finalize";
   c.shape = shape_of(preset, tokens) + (splits > 1 ? " splits=" + std::to_string(splits) : "");
+  c.floor.looks_up = true;
   c.bytes = preset.hidden * (pairs * local * (splits > 1 ? 4.0 * splits : 2.0) + 6.0 * tokens);
   c.tolerance = kBf16Tolerance;
   mark(c, pdl);
