@@ -102,6 +102,34 @@ def good(place):
     check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
 
 
+def beside(place):
+    code, out, err = place.run("two_branch", "--variant", "side_first", "--beside", "same", "-o", "out", "--format", "json")
+    check(code == 0, f"{code} {err}")
+    traced, = place.children()  # times are those of runs of one graph
+    words = traced["arguments"]
+    check("--wait" in words and words[words.index("--beside") + 1] == "same", f"{words}")
+    run = json.loads(out)["runs"][0]
+    check(run["beside"] == "same" and run["recording"] == "two_branch.side_first.small.b1.beside-same.cgl.jsonl.gz" and run["streams_measured"] == 2, f"{run}")
+    for words, expected in ((["--beside", "sme"], "did you mean same"), (["--beside", "same", "--no-trace"], "not with"), (["--beside", "same", "--serve", "2"], "not with")):
+        code, _, err = place.run("two_branch", "--variant", "side_first", *words)
+        check(code == 2 and expected in err and not place.children(), f"{words}: {code} {err}")
+
+
+def accesses(place):
+    code, out, err = place.run("two_branch", "--variant", "side_first", "--measure-access", "-o", "out", "--format", "json")
+    check(code == 0, f"{code} {err}")
+    check(["--measure-access" in child["arguments"] for child in place.children()] == [False, False, True], "accesses have a process of their own")
+    lines = place.lines("out/two_branch.side_first.small.b1.cgl.jsonl.gz")
+    record = next(line for line in lines if line["type"] == "access")
+    check(record["reads_are_some"] and record["accesses"] == [[1, "0x7fc5dbe00000", "0x7fc5dbe00400", "rw"]], f"{record}")
+    check("measured_access" in next(line for line in lines if line["type"] == "graph")["facts"], "the fact is stated")
+    check(json.loads(out)["runs"][0]["accesses"]["kernels"] == 2, out)
+    code, out, _ = place.run("two_branch", "--variant", "moved", "--measure-access", "-o", "out", "--format", "json")
+    check(code == 3 and "point elsewhere" in json.loads(out)["runs"][0]["error"], f"{code} {out}")
+    code, _, err = place.run("two_branch", "--variant", "side_first", "--measure-access", "--no-trace")
+    check(code == 2 and "not with" in err, f"{code} {err}")
+
+
 def sweep(place):
     code, out, _ = place.run("two_branch", "--variant", "side_first", "--layers", "1,2", "--batch", "1,8", "--connections", "1,32", "--format", "json", "-q", "-o", "out")
     runs = json.loads(out)["runs"]
@@ -203,7 +231,7 @@ def ending(place):
         check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
 
 
-TESTS = {function.__name__: function for function in (arguments, good, sweep, resume, failures, not_traced, verify, recordings, ending)}
+TESTS = {function.__name__: function for function in (arguments, good, beside, accesses, sweep, resume, failures, not_traced, verify, recordings, ending)}
 for name in sys.argv[2:] or TESTS:
     with tempfile.TemporaryDirectory() as scratch:
         try:

@@ -21,6 +21,7 @@ VARIANTS = [
     {"name": "faults", "summary": "faults although nobody said so", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
     {"name": "no_capture", "summary": "its capture fails", "may_fault": False, "capture_fails": True, "same_bits_as": ""},
     {"name": "no_gpu", "summary": "no GPU", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "moved", "summary": "its accesses do not fit the recording", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
     {"name": "noisy", "summary": "a tool around it writes to standard output", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
 ]
 
@@ -68,6 +69,12 @@ def run():
     tell("captured", nodes=5, capture_us=50.0)
     if traced:
         return run_traced(variant)
+    if "--measure-access" in sys.argv:
+        # The kernel of the recording's node 1, whose first argument is 0x7fc5dbe00000, in a process where that memory lies at 0x1000000.
+        words = [[0, 0, 0x1000000, 0x1000000]] + ([[0, 0, 0x1000100, 0x1000000]] if variant == "moved" else [])
+        tell("access", node=1, words=words, ranges=[[0x1000000, 0x1000400, 0x1000000, "rw"]])
+        tell("accesses", nodes=5, kernels=2, cells=1, cells_read=1, cells_not_tried=0, runs=1)
+        sys.exit(0)
     if option("--dot"):
         with open(os.environ["FAKE_DOT"], encoding="utf-8") as source, open(option("--dot"), "w", encoding="utf-8") as out:
             out.write(source.read())
