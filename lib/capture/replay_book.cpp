@@ -36,8 +36,18 @@ ActivityOp read_activity(ActivityKind kind, const ActivityLayout& layout, const 
   return op;
 }
 
+namespace {
+
+// Of the graph that a clone is in; a clone id is that and a number in the graph.
+std::uint32_t graph_number(std::uint64_t clone_id) {
+  return static_cast<std::uint32_t>(clone_id >> 32);
+}
+
+}  // namespace
+
 void ReplayBook::add_graph(std::uint32_t graph, std::size_t expected_ops) {
   graphs_[graph].expected = expected_ops;
+  graphs_[graph].wanted = limit_;
 }
 
 void ReplayBook::add_clone(std::uint64_t clone_id, std::uint32_t graph, std::int64_t node,
@@ -48,6 +58,23 @@ void ReplayBook::add_clone(std::uint64_t clone_id, std::uint32_t graph, std::int
       if (activity_kind_name(each) == kind) clone.kind = each;
   }
   clones_[clone_id] = clone;
+  graphs_[graph].clones.push_back(clone_id);
+  written_.erase(graph_number(clone_id));
+}
+
+void ReplayBook::close_graph(std::uint32_t number) {
+  if (const auto place = graphs_.find(number); place != graphs_.end()) place->second.closed = true;
+}
+
+void ReplayBook::end_graph(std::uint32_t number, std::uint64_t launches, std::string& out) {
+  const auto place = graphs_.find(number);
+  if (place == graphs_.end()) return;
+  Graph& graph = place->second;
+  graph.closed = true;
+  graph.wanted = std::min<std::size_t>(launches, limit_);
+  if (!is_finished(graph)) return;
+  write(number, graph, out);
+  graphs_.erase(place);
 }
 
 void ReplayBook::add_op(const ActivityOp& op) {
@@ -58,11 +85,10 @@ void ReplayBook::add_op(const ActivityOp& op) {
   }
   const auto clone = clones_.find(op.node_id);
   if (clone == clones_.end()) {
-    ++unknown_;
+    unknown_ += !written_.contains(graph_number(op.node_id));
     return;
   }
   Graph& graph = graphs_[clone->second.graph];
-  if (graph.written) return;
   auto launch = graph.launches.find(op.correlation);
   if (launch == graph.launches.end()) {
     if (graph.launches.size() >= limit_) return;
@@ -71,16 +97,18 @@ void ReplayBook::add_op(const ActivityOp& op) {
   launch->second.push_back({clone->second.node, op, clone->second.kind != op.kind});
 }
 
-bool ReplayBook::is_finished(const Graph& graph) const {
-  return !graph.written && graph.expected != 0 && graph.launches.size() == limit_ &&
-         std::all_of(graph.launches.begin(), graph.launches.end(),
-                     [&](const auto& launch) { return launch.second.size() >= graph.expected; });
+bool ReplayBook::is_finished(const Graph& graph) {
+  if (graph.launches.size() < graph.wanted) return false;
+  // Never launched, or without activity: nothing can come.
+  if (graph.closed && graph.wanted == 0) return true;
+  return graph.expected != 0 && std::all_of(graph.launches.begin(), graph.launches.end(),
+                                            [&](const auto& launch) { return launch.second.size() >= graph.expected; });
 }
 
 bool ReplayBook::is_waiting() const {
   return std::any_of(graphs_.begin(), graphs_.end(), [&](const auto& graph) {
     const Graph& each = graph.second;
-    if (each.written || each.closed) return false;
+    if (each.closed) return false;
     // Where the number of records is not known, a record of the last launch is all that can be waited for.
     return each.expected == 0 ? each.launches.size() < limit_ : !is_finished(each);
   });
@@ -124,18 +152,23 @@ void ReplayBook::write(std::uint32_t number, Graph& graph, std::string& out) {
   }
   if (before_end_) before_end_(number, out);
   write_graph_end(number, out);
-  graph.written = true;
-  graph.launches.clear();
+  for (const std::uint64_t clone : graph.clones) {
+    written_.insert(graph_number(clone));
+    clones_.erase(clone);
+  }
 }
 
 void ReplayBook::write_finished(std::string& out) {
-  for (auto& [number, graph] : graphs_)
-    if (is_finished(graph)) write(number, graph, out);
+  for (auto graph = graphs_.begin(); graph != graphs_.end();) {
+    const bool is_done = is_finished(graph->second);
+    if (is_done) write(graph->first, graph->second, out);
+    graph = is_done ? graphs_.erase(graph) : std::next(graph);
+  }
 }
 
 void ReplayBook::write_all(std::string& out) {
-  for (auto& [number, graph] : graphs_)
-    if (!graph.written) write(number, graph, out);
+  for (auto& [number, graph] : graphs_) write(number, graph, out);
+  graphs_.clear();
 }
 
 }  // namespace cglint::capture

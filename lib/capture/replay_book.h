@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "capture/graph_record.h"
@@ -48,11 +49,14 @@ class ReplayBook {
   void set_before_end(std::function<void(std::uint32_t graph, std::string& out)> write) {
     before_end_ = std::move(write);
   }
-  // No more launches of the graph can come.
-  void close_graph(std::uint32_t graph) { graphs_[graph].closed = true; }
+  // Nothing more of the graph is waited for; what comes is kept all the same.
+  void close_graph(std::uint32_t graph);
+  // The executable graph is gone, after so many launches: its lines are written when they have come in, now if they have.
+  void end_graph(std::uint32_t graph, std::uint64_t launches, std::string& out);
   // Is there a graph whose launches have not all come in, and may come?
   [[nodiscard]] bool is_waiting() const;
-  // Graphs all of whose launches have come in completely: their replays line and graph_end.
+  // Graphs all of whose launches have come in completely: their replays line and graph_end. Nothing is kept of them but
+  // their number.
   void write_finished(std::string& out);
   // The rest, however far it came.
   void write_all(std::string& out);
@@ -70,21 +74,24 @@ class ReplayBook {
   };
   struct Graph {
     std::size_t expected = 0;
+    std::size_t wanted = 0;                             // launches that are waited for
     std::map<std::uint32_t, std::vector<Op>> launches;  // by correlation
-    bool written = false, closed = false;
+    std::vector<std::uint64_t> clones;
+    bool closed = false;
   };
   struct Clone {
     std::uint32_t graph;
     std::int64_t node;
     std::optional<ActivityKind> kind;
   };
-  [[nodiscard]] bool is_finished(const Graph& graph) const;
+  [[nodiscard]] static bool is_finished(const Graph& graph);
   void write(std::uint32_t number, Graph& graph, std::string& out);
 
   std::uint32_t limit_;
   std::function<void(std::uint32_t, std::string&)> before_end_;
-  std::map<std::uint32_t, Graph> graphs_;
+  std::map<std::uint32_t, Graph> graphs_;  // not yet written
   std::unordered_map<std::uint64_t, Clone> clones_;
+  std::unordered_set<std::uint32_t> written_;  // driver's numbers of the executable graphs and their bodies: upper halves of clone ids
   std::uint64_t odd_ = 0, unknown_ = 0;
 };
 

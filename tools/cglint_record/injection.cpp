@@ -791,6 +791,9 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   } catch (...) {
     problem = "out of memory";
   }
-  if (!problem.empty()) cglint::record::log_line(problem + "; this process is not recorded");
+  if (!problem.empty()) {
+    cglint::record::recorder = nullptr;  // no callbacks come; the calls below say that nothing is recorded
+    cglint::record::log_line(problem + "; this process is not recorded");
+  }
   return 1;
 }

@@ -284,6 +284,14 @@ std::unique_ptr<Instantiation> Recorder::walk(CUgraph graph, std::optional<std::
     record.eager_known = settings_.eager;
   }
   if (!is_countable) made->expected_ops = 0;
+  {
+    // Memory nodes that were added node by node; the calls of capturing streams were seen.
+    const std::lock_guard lock(state_);
+    for (const capture::GraphRecord& record : made->records)
+      for (const capture::NodeRecord& node : record.nodes)
+        if (node.kind == "mem_alloc" && node.address != 0 && timeline_.find(node.address) == nullptr)
+          timeline_.add(node.address, node.bytes, "graph_node", node.device, next_sequence());
+  }
   made->walk_ns = static_cast<std::int64_t>(now_ns() - begin);
   return made;
 }
@@ -339,7 +347,7 @@ void Recorder::end_graph(Exec& exec, std::string& lines) {
   if (exec.is_ended) return;
   if (records_replays()) {
     // Its replays, which may still be on their way, come before its end.
-    replays_.close_graph(exec.number);
+    replays_.end_graph(exec.number, exec.launches, lines);
     return;
   }
   capture::write_graph_end(exec.number, lines);
@@ -376,7 +384,7 @@ void Recorder::write_instantiated(Instantiation& made, Handle exec, std::int64_t
       if (open_execs_.size() > kMaxOpenExecs) {
         Exec& oldest = execs_.at(open_execs_.front());
         write_exec(oldest, lines);
-        end_graph(oldest, lines);
+        records_replays() ? replays_.close_graph(oldest.number) : end_graph(oldest, lines);
         open_execs_.pop_front();
         ++execs_given_up_;
       }
@@ -447,9 +455,13 @@ void Recorder::exec_destroyed(Handle exec) {
   const std::lock_guard lock(state_);
   const auto place = execs_.find(exec);
   if (place == execs_.end()) return;
-  place->second.facts.destroyed_sequence = next_sequence();
-  write_exec(place->second, pending_);
-  end_graph(place->second, pending_);
+  Exec& gone = place->second;
+  gone.facts.destroyed_sequence = next_sequence();
+  const bool was_ended = gone.is_ended;
+  if (!records_replays()) write_exec(gone, pending_);
+  end_graph(gone, pending_);
+  // Where all its replays are there its line was written with them.
+  if (records_replays() && (was_ended || !gone.is_ended)) write_exec(gone, pending_);
   execs_.erase(place);
   std::erase(open_execs_, exec);
 }

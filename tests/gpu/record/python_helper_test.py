@@ -273,6 +273,10 @@ a = Node(graph, frame.format("/m/main.py", 3, "main") + frame.format("/m/model.p
 b = Node(graph, frame.format("/m/model.py", 813, "forward"))
 c = Node(graph, None)
 graph.nodes = [a, b, c]
+class Library:  # one call of a library, made of the nodes of its arguments and its own
+    def __iter__(self):
+        return iter([b, a, c])
+print(utils.get_kernel_metadata(Library(), Wrapper)[0])
 for nodes in ([b, a, c], [c], []):
     print(utils.get_kernel_metadata(nodes, Wrapper)[0])
 a.stack_trace = 5
@@ -280,7 +284,8 @@ print(utils.get_kernel_metadata([a], Wrapper)[0])
 print(utils.get_kernel_metadata(node_schedule=[a], wrapper=Wrapper)[1])
 ''')
     plain = "# Topologically Sorted Source Nodes: [a], Original ATen: [aten.mm]"
-    check(done.stdout.splitlines() == [plain + ", File: /m/model.py:812 in forward, File: /m/model.py:813 in forward", plain, plain, plain, "details"], f"{done}")
+    places = [", File: /m/model.py:{} in forward".format(line) for line in (812, 813)]
+    check(done.stdout.splitlines() == [plain + places[1] + places[0], plain + places[0] + places[1], plain, plain, plain, "details"], f"{done}")
     check(done.stderr.count("\n") == 1, f"said once: {done.stderr}")
 
 

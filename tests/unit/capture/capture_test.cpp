@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -457,23 +458,28 @@ ActivityOp op(std::uint64_t node, std::uint32_t correlation, std::uint64_t start
   return op;
 }
 
+// A clone of a node, in the driver's graph number `graph`.
+std::uint64_t clone(std::uint64_t node, std::uint64_t graph = 9) {
+  return graph << 32 | node;
+}
+
 TEST(ReplayBook, KeepsTheFirstLaunchesAndCountsOddRecords) {
   ReplayBook book(2);
   book.add_graph(4, 2);
-  book.add_clone(100, 4, 0, "kernel");
-  book.add_clone(101, 4, 1, "memset");
+  book.add_clone(clone(100), 4, 0, "kernel");
+  book.add_clone(clone(101), 4, 1, "memset");
   std::string out;
   for (std::uint32_t launch = 1; launch <= 3; ++launch) {
-    book.add_op(op(101, launch, launch * 100 + 50, launch * 100 + 60));
+    book.add_op(op(clone(101), launch, launch * 100 + 50, launch * 100 + 60));
     book.write_finished(out);
-    book.add_op(op(100, launch, launch * 100, launch * 100 + 40));
+    book.add_op(op(clone(100), launch, launch * 100, launch * 100 + 40));
     if (launch < 2) {
       EXPECT_EQ(out, "");
     }
   }
   book.add_op(op(0, 1, 1, 2));  // of no graph
-  book.add_op(op(100, 1, 5, 4));
-  book.add_op(op(100, 0, 5, 6));
+  book.add_op(op(clone(100), 1, 5, 4));
+  book.add_op(op(clone(100), 0, 5, 6));
   book.add_op(op(999, 1, 5, 6));
   EXPECT_EQ(book.odd(), 2U);
   EXPECT_EQ(book.unknown(), 1U);
@@ -487,6 +493,39 @@ TEST(ReplayBook, KeepsTheFirstLaunchesAndCountsOddRecords) {
   out.clear();
   book.write_all(out);
   EXPECT_EQ(out, "") << "written once";
+}
+
+TEST(ReplayBook, NothingIsKeptOfGraphsThatAreGone) {
+  ReplayBook book(2);
+  std::string out;
+  const auto lines = [&] { return std::count(out.begin(), out.end(), '\n'); };
+  for (std::uint32_t graph = 0; graph < 4; ++graph) {
+    book.add_graph(graph, 1);
+    book.add_clone(clone(1, graph), graph, 0, "kernel");
+  }
+  book.end_graph(0, 0, out);  // never launched
+  EXPECT_EQ(out, "{\"type\":\"graph_end\",\"graph\":0}\n");
+  book.add_op(op(clone(1, 1), 11, 10, 20));
+  out.clear();
+  book.end_graph(1, 1, out);  // launched less often than was asked for
+  EXPECT_EQ(lines(), 2) << out;
+  out.clear();
+  book.end_graph(2, 5, out);
+  EXPECT_EQ(out, "") << "its launches are on their way";
+  book.add_op(op(clone(1, 2), 21, 10, 20));
+  book.add_op(op(clone(1, 2), 22, 30, 40));
+  book.write_finished(out);
+  EXPECT_EQ(lines(), 2) << out;
+  book.close_graph(3);
+  book.close_graph(1);  // gone already
+  EXPECT_FALSE(book.is_waiting());
+  out.clear();
+  for (const std::uint64_t graph : {0U, 1U, 2U}) book.add_op(op(clone(1, graph), 31, 50, 60));
+  EXPECT_EQ(book.unknown(), 0U) << "later launches of graphs whose lines are written";
+  book.add_op(op(clone(1, 3), 41, 50, 60));
+  book.write_all(out);
+  EXPECT_EQ(lines(), 2) << out;
+  EXPECT_NE(out.find("\"graph\":3"), std::string::npos) << out;
 }
 
 TEST(ReplayBook, ALaunchWithRecordsMissingIsNotComplete) {

@@ -304,13 +304,14 @@ def _wrap_inductor(module):
 
 
 def _origins(module, node_schedule):
-    """The nodes of the traced graph that a kernel was made of, in the graph's order."""
+    """The nodes of the traced graph that a kernel was made of, in the graph's order; of a library's call, the last one first: it is the call,
+    those before it are what its arguments were made of."""
     nodes = [node for node in module.aggregate_origins(node_schedule) if node.op == "call_function"]
     order = {}
     for graph in {id(node.graph): node.graph for node in nodes}.values():
         for number, node in enumerate(graph.nodes):
             order[node] = number
-    return sorted(nodes, key=lambda node: order.get(node, 0))
+    return sorted(nodes, key=lambda node: order.get(node, 0), reverse=not isinstance(node_schedule, (list, tuple)))
 
 
 class _Finder:

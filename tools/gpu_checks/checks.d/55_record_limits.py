@@ -122,6 +122,15 @@ def part_launched_at_once():
     return {"good": all(row["exit"] == 0 and row["whole"] and row["ops"] == [5] * 4 and not row["losses"] for row in rows), "runs": rows}
 
 
+def part_taken():
+    """Another tool has CUPTI already: it is named, the program runs to its end, and there is no file."""
+    folder = os.path.join(OUT, "taken")
+    done = record(folder, ["env", "LD_PRELOAD=" + os.path.join(BIN, "librecord_takes_cupti.so"), os.path.join(BIN, "record_two_streams")], "--replays", "2")
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    return {"good": done.returncode == 0 and done.stdout.split() == ["1", "2"] and any("CUPTI is in use by the other tool" in line for line in said) and not files_of(folder),
+            "exit": done.returncode, "said": said[:4], "files": len(files_of(folder))}
+
+
 # --- size ---
 
 def part_large():
@@ -220,18 +229,26 @@ def lines_of_kernels(path, program):
 
 def part_compiled():
     """torch.compile(mode="reduce-overhead"): with the hook's comments, again from the cache it made, and from a cache made without it."""
-    program, rows = os.path.join(PROGRAMS, "compiled_lines.py"), {}
-    told, good = {}, True
-    for name, cache, recorded in (("fresh", "with", True), ("cached", "with", True), ("warm", "without", False), ("foreign_cache", "without", True)):
-        env = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=os.path.join(OUT, "inductor_" + cache))
-        folder = os.path.join(OUT, "compiled_" + name)
-        done = record(folder, [PYTHON, program], timeout=150, env=env) if recorded else run([PYTHON, program], 150, env=env)
-        told = last_json(done) or told
-        if done.returncode != 0:
-            return {"good": False, "error": f"{name}: {done.stderr.strip()[-600:]}", **rows}
-        if recorded:
-            keep("compiled_" + name, files_of(folder))
-            rows[name] = lines_of_kernels(files_of(folder)[0], "compiled_lines.py")
+    program, rows, told, good = os.path.join(PROGRAMS, "compiled_lines.py"), {}, {}, True
+
+    def runs(cache, *names):
+        for name in names:
+            env = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=os.path.join(OUT, "inductor_" + cache), TRITON_CACHE_DIR=os.path.join(OUT, "triton_" + cache))
+            folder = os.path.join(OUT, "compiled_" + name)
+            recorded = name != "warm"
+            done = record(folder, [PYTHON, program], timeout=150, env=env) if recorded else run([PYTHON, program], 150, env=env)
+            told.update(last_json(done))
+            if done.returncode != 0:
+                return f"{name}: {done.stderr.strip()[-600:]}"
+            if recorded:
+                keep("compiled_" + name, files_of(folder))
+                rows[name] = lines_of_kernels(files_of(folder)[0], "compiled_lines.py")
+        return ""
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        errors = list(pool.map(lambda job: runs(*job), [("with", "fresh", "cached"), ("without", "warm", "foreign_cache")]))
+    if any(errors):
+        return {"good": False, "error": "; ".join(filter(None, errors)), **rows}
     expected = {f"{line} step" for line in told["lines"]}
     for name in ("fresh", "cached"):
         good &= rows[name]["kernels"] > 0 and rows[name]["generated"] == rows[name]["kernels"] and set(rows[name]["lines"]) <= expected and \
@@ -340,7 +357,7 @@ def part_detach():
     return {"good": not errors and len(rows) == len(DETACH_MODES), "rounds": ROUNDS, "more_than_none": share, "median_us": rows, "errors": errors}
 
 
-PARTS = {"exits": part_exits, "leaves": part_leaves, "launched_at_once": part_launched_at_once, "built": part_built, "c_api": part_c_api, "python_api": part_python_api, "compiled": part_compiled, "ranks": part_ranks,
+PARTS = {"exits": part_exits, "leaves": part_leaves, "launched_at_once": part_launched_at_once, "taken": part_taken, "built": part_built, "c_api": part_c_api, "python_api": part_python_api, "compiled": part_compiled, "ranks": part_ranks,
          "large": part_large, "many": part_many, "detach": part_detach, "free_threaded": part_free_threaded}
 NEED_TORCH = {"python_api", "compiled", "ranks"}
 

@@ -84,6 +84,11 @@ CUresult mem_get_info(std::size_t* available, std::size_t* total) {
   *total = std::size_t{1} << 30;
   return CUDA_SUCCESS;
 }
+CUresult graph_mem_alloc_node_get_params(CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS_v1* params) {
+  params->dptr = kNodeMemory;
+  params->bytesize = 4096;
+  return CUDA_SUCCESS;
+}
 // What the scenarios do not need.
 CUresult unsupported() {
   return CUDA_ERROR_NOT_SUPPORTED;
@@ -113,6 +118,7 @@ extern "C" __attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(c
       {"cuStreamGetPriority", fake::address(fake::stream_get_priority)},
       {"cuCtxGetDevice", fake::address(fake::ctx_get_device)},
       {"cuMemGetInfo", fake::address(fake::mem_get_info)},
+      {"cuGraphMemAllocNodeGetParams", fake::address(fake::graph_mem_alloc_node_get_params)},
   };
   *function = fake::address(fake::unsupported);
   for (const auto& [name, implementation] : known)

@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <cstring>
+
 #include "fake_driver.h"
 
 #define CGLINT_FAKE extern "C" __attribute__((visibility("default")))
@@ -25,6 +28,14 @@ CGLINT_FAKE CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle*, CUpti_C
   fake::subscriber = callback;
   fake::argument = data;
   return CUPTI_SUCCESS;
+}
+// $CGLINT_FAKE_HOLDER: the name of a tool that has CUPTI already.
+CGLINT_FAKE CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* data,
+                                                   CUpti_SubscriberParams* params) {
+  const char* const holder = std::getenv("CGLINT_FAKE_HOLDER");
+  if (holder == nullptr) return cuptiSubscribe(handle, callback, data);
+  std::strncpy(params->oldSubscriberName, holder, params->oldSubscriberSize - 1);
+  return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
 }
 CGLINT_FAKE CUptiResult CUPTIAPI cuptiUnsubscribe(CUpti_SubscriberHandle) {
   fake::subscriber = nullptr;

@@ -13,6 +13,9 @@
 
 namespace fake {
 
+// What a node allocates.
+inline constexpr CUdeviceptr kNodeMemory = 0x9000000;
+
 struct Node {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
   CUDA_KERNEL_NODE_PARAMS_v2 kernel{};  // without a function the driver does not tell them

@@ -339,6 +339,9 @@ TEST(RecordSession, GraphsBuiltNodeByNode) {
   EXPECT_TRUE(graph->facts.contains(ir::Fact::source_frames));
   EXPECT_FALSE(graph->facts.contains(ir::Fact::capture_streams));
   for (const std::uint32_t i : {0U, 1U}) EXPECT_FALSE(recording.frames(graph->stack[ir::NodeId(i)]).empty()) << i;
+  ASSERT_EQ(recording.allocations.size(), 1U) << "the memory of the graph's own node";
+  EXPECT_EQ(recording.allocations[ir::AllocationId(0)].base, fake::kNodeMemory);
+  EXPECT_EQ(recording.allocations[ir::AllocationId(0)].kind, ir::Allocation::Kind::graph_node);
   for (const std::uint32_t i : {2U, 3U}) EXPECT_FALSE(graph->stack[ir::NodeId(i)].is_valid()) << "no frames in calls about memory: " << i;
   EXPECT_EQ(copy->stack[ir::NodeId(0)], graph->stack[ir::NodeId(0)]) << "the copy comes from where the first came from";
 }
@@ -509,6 +512,29 @@ TEST(RecordSession, LeavesTheProcessWhenAsked) {
   for (const ir::Loss& loss : recording.losses)
     said = said || recording.text(loss.what).find("--detach-after") != std::string_view::npos;
   EXPECT_TRUE(said);
+}
+
+TEST(RecordSession, AnotherToolHasCupti) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("cglint-session-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  testing::internal::CaptureStderr();
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("CGLINT_RECORD_OUT", folder.c_str(), 1);
+    setenv("CGLINT_RECORD_OUT_FOLDER", "1", 1);
+    setenv("CGLINT_FAKE_HOLDER", "some profiler", 1);
+    Program p;
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.launch_graph(p.instantiate(p.end(Program::kMain)));
+    std::exit(p.flush() == 1 ? 0 : 97);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "cglint: CUPTI is in use by some profiler; this process is not recorded\n");
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(RecordSession, Redacted) {
