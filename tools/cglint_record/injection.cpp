@@ -188,9 +188,11 @@ void stop_tracing_if_done() {
     next_try_ns.store(now + 200'000'000);
     // A forced flush hands over the records of work that is still under way, without times. Without force no buffer comes in
     // which one record is unfinished, which may be always: forced after a second.
-    constexpr int kPatientTries = 5;
-    cupti->activity_flush_all(tries_to_stop.fetch_add(1) < kPatientTries ? 0 : CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    if (recorder->has_all_replays()) {
+    // After two seconds what has not come will not come: records were dropped, or are of nodes that nobody knows.
+    constexpr int kPatientTries = 5, kTries = 10;
+    const int tries = tries_to_stop.fetch_add(1);
+    cupti->activity_flush_all(tries < kPatientTries ? 0 : CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    if (recorder->has_all_replays() || tries >= kTries) {
       is_tracing.store(false);
       for (const CUpti_ActivityKind kind : kTraced) cupti->activity_disable(kind);
     }
@@ -658,8 +660,12 @@ std::string subscribe() {
     result = cupti->subscribe(&subscriber, on_callback, nullptr);
   }
   if (result == CUPTI_SUCCESS) return "";
-  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
-    return std::string("CUPTI is in use by ") + (holder[0] == '\0' ? "another tool" : holder.data());
+  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+    std::string_view name = holder.data();
+    constexpr std::string_view kPrefix = "CUPTI for ";  // CUPTI 13.0 puts it before the name
+    if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    return "CUPTI is in use by " + std::string(name.empty() ? "another tool" : name);
+  }
   const char* text = nullptr;
   cupti->get_result_string(result, &text);
   return std::string("CUPTI refused: ") + (text == nullptr ? "unknown error" : text);

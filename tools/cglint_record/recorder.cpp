@@ -556,8 +556,9 @@ void Recorder::blocks_failed(std::string_view why) {
 
 void Recorder::add_clone(const Instantiation& instantiation, Handle original, std::uint64_t clone_id) {
   const auto place = instantiation.nodes.find(original);
-  if (place == instantiation.nodes.end()) return;
   const std::lock_guard lock(state_);
+  // A node that was not walked is one of a body: the driver may clone bodies from copies of its own.
+  if (place == instantiation.nodes.end()) return replays_.add_clone(clone_id, instantiation.number, -1, {});
   replays_.add_clone(clone_id, instantiation.number, place->second.node, place->second.kind);
 }
 

@@ -40,7 +40,7 @@ def short_part(part):
 def text_of(value, indent):
     """JSON with one line per part, and per row of a table."""
     compact = json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, dict) or len(compact) < 240:
+    if not isinstance(value, dict) or len(compact) < 480:
         return compact
     pad = " " * indent
     lines = []

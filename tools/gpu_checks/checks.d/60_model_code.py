@@ -1,4 +1,4 @@
-# seconds: 120
+# seconds: 200
 """Public model code recorded and linted: transformers decoders, the dual-stream stack in eager mode and under torch.compile.
 
 The dual-stream stack has known answers; of the transformers models every finding is listed, to be judged by a reader.

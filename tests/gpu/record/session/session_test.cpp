@@ -522,7 +522,7 @@ TEST(RecordSession, AnotherToolHasCupti) {
   if (child == 0) {
     setenv("CGLINT_RECORD_OUT", folder.c_str(), 1);
     setenv("CGLINT_RECORD_OUT_FOLDER", "1", 1);
-    setenv("CGLINT_FAKE_HOLDER", "some profiler", 1);
+    setenv("CGLINT_FAKE_HOLDER", "CUPTI for some profiler", 1);
     Program p;
     p.begin(Program::kMain);
     p.launch(Program::kMain, 0x10);
