@@ -352,14 +352,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// One block per (32 columns, head, sequence): 8 column vectors times 16 groups of parts, kParts of them a
-// thread. Small enough (128 threads, 64 registers) to wait for its predecessor beside a split block. All
-// loads are issued before the first is needed; an empty part's values were never written, so they are loaded
-// but not used.
+// One block per (32 columns, head, sequence): 8 column vectors times kCombineThreads / 8 groups of parts, kParts of them
+// a thread. Small enough (128 threads, 64 registers) to wait for its predecessor beside a split block; 256 threads
+// where there is one block a multiprocessor at most. All loads are issued before the first is needed; an empty part's
+// values were never written, so they are loaded but not used.
 constexpr int kCombineColumns = 32;
-constexpr int kCombineThreads = 128;
 constexpr int kCombineVectors = kCombineColumns / 4;
-constexpr int kCombineGroups = kCombineThreads / kCombineVectors;
 
 // A load that stays where it is written, even if its result may turn out not to be needed.
 __device__ __forceinline__ float4 load_now(const float* pointer) {
@@ -371,11 +369,12 @@ __device__ __forceinline__ float4 load_now(const float* pointer) {
   return value;
 }
 
-template <int kParts>
+template <int kParts, int kCombineThreads>
 __global__ void __launch_bounds__(kCombineThreads)
     mla_decode_combine_kernel(const float* partial_values, const float2* partial_stats, bf16* out, int heads,
                               int splits) {
   __shared__ float4 warp_values[kCombineThreads / 32][kCombineVectors];
+  constexpr int kCombineGroups = kCombineThreads / kCombineVectors;
   constexpr int kSumsPerLane = (kParts * kCombineGroups + 31) / 32;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread & 31;
@@ -444,14 +443,22 @@ __global__ void __launch_bounds__(kCombineThreads)
 cudaError_t launch_combine(const LaunchContext& ctx, const MlaDecode& a, const Partials& partials) {
   const dim3 grid(kLatentDim / kCombineColumns, static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
-  const auto kernel = a.splits <= kCombineGroups       ? mla_decode_combine_kernel<1>
-                      : a.splits <= 2 * kCombineGroups ? mla_decode_combine_kernel<2>
-                      : a.splits <= 4 * kCombineGroups ? mla_decode_combine_kernel<4>
-                      : a.splits <= 9 * kCombineGroups ? mla_decode_combine_kernel<9>
-                                                       : mla_decode_combine_kernel<16>;
-  static_assert(kMlaMaxSplits <= 16 * kCombineGroups);
-  return launch(ctx, kernel, grid, dim3(kCombineThreads), 0, partials.values, partials.stats, a.out, a.heads,
-                a.splits);
+  constexpr int kFewRows = 8;  // 128 blocks
+  const bool is_small = a.heads * a.batch <= kFewRows;
+  const int threads = is_small ? 256 : 128;
+  const int parts = (a.splits * kCombineVectors + threads - 1) / threads;
+  static_assert(kMlaMaxSplits * kCombineVectors <= 16 * 128);
+  const auto wide = parts <= 1   ? mla_decode_combine_kernel<1, 256>
+                    : parts <= 2 ? mla_decode_combine_kernel<2, 256>
+                    : parts <= 5 ? mla_decode_combine_kernel<5, 256>
+                                 : mla_decode_combine_kernel<8, 256>;
+  const auto narrow = parts <= 1   ? mla_decode_combine_kernel<1, 128>
+                      : parts <= 2 ? mla_decode_combine_kernel<2, 128>
+                      : parts <= 4 ? mla_decode_combine_kernel<4, 128>
+                      : parts <= 9 ? mla_decode_combine_kernel<9, 128>
+                                   : mla_decode_combine_kernel<16, 128>;
+  return launch(ctx, is_small ? wide : narrow, grid, dim3(static_cast<unsigned>(threads)), 0, partials.values,
+                partials.stats, a.out, a.heads, a.splits);
 }
 
 size_t smem_bytes(int stages) {

@@ -305,7 +305,7 @@ int skinny_split_k(int tokens, int n, int k, int batch, int sm_count) {
   while (split < 16 && tiles * split * max_warps(token_tiles) < sm_count * 11 && units >= split * 2 * 4)
     split *= 2;
   // Long rows in few warps: shorter shares even out the last wave.
-  while (split < 4 && units > split * warps_for(tiles * split, units / split, token_tiles) * 8) split *= 2;
+  if (split == 1 && units > warps_for(tiles, units, token_tiles) * 8) split = 3;
   return split;
 }
 

@@ -17,24 +17,13 @@ __device__ __forceinline__ float from_ordered(uint32_t key) {
   return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
 }
 
-// One block a token, one thread an expert for the scores; the first warp then chooses. kPerLane: experts a
-// lane of that warp holds.
-template <int kPerLane>
-__global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
-  __shared__ float scores[kMaxExperts];
-  __shared__ uint32_t keys[kMaxExperts];
-  __shared__ float group_scores[kMaxGroups];
-  __shared__ float scratch[32];
-
-  pdl_wait();
-  pdl_trigger();
+// Score of expert number threadIdx.x, and the bias that is added for the choice alone. Every thread of the block calls.
+__device__ __forceinline__ float score_of(const TopkArgs& a, int token, float* scratch, float* choice_bias) {
   const int tid = static_cast<int>(threadIdx.x);
   const int lane = tid & 31;
   const int warp = tid >> 5;
   const int warps = static_cast<int>(blockDim.x) >> 5;
-  const int token = static_cast<int>(blockIdx.x);
   const bool has_expert = tid < a.experts;
-
   float logit = 0.0f;
   float bias = 0.0f;
   if (has_expert) {
@@ -67,6 +56,30 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
     const float exponential = has_expert ? __expf(logit - largest) : 0.0f;
     score = exponential / block_sum(exponential, scratch);
   }
+  *choice_bias = bias;
+  return score;
+}
+
+// One block a token, one thread an expert for the scores; the first warp then chooses. kPerLane: experts a
+// lane of that warp holds.
+template <int kPerLane>
+__global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
+  __shared__ float scores[kMaxExperts];
+  __shared__ uint32_t keys[kMaxExperts];
+  __shared__ float group_scores[kMaxGroups];
+  __shared__ float scratch[32];
+
+  pdl_wait();
+  pdl_trigger();
+  const int tid = static_cast<int>(threadIdx.x);
+  const int lane = tid & 31;
+  const int warp = tid >> 5;
+  const int warps = static_cast<int>(blockDim.x) >> 5;
+  const int token = static_cast<int>(blockIdx.x);
+  const bool has_expert = tid < a.experts;
+
+  float bias = 0.0f;
+  const float score = score_of(a, token, scratch, &bias);
   if (has_expert) {
     scores[tid] = score;
     keys[tid] = ordered(score + bias);
@@ -148,6 +161,96 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
   }
 }
 
+// The same where experts fill whole warps, groups are warps and at most kFewChoices are asked for: each warp ranks its 32
+// experts by comparing all with all, then the best of every warp are ranked so.
+constexpr int kFewChoices = 8;
+constexpr int kFewExperts = 256;  // with 384 the kernel above is faster
+constexpr int kFewTokens = 16;    // with 1024 too
+constexpr int kCandidates = kFewExperts / 32 * kFewChoices;
+
+__global__ void __launch_bounds__(kFewExperts) moe_topk_few_kernel(const __grid_constant__ TopkArgs a) {
+  __shared__ __align__(16) uint32_t keys[kCandidates];
+  __shared__ float scores[kCandidates];
+  __shared__ int experts[kCandidates];
+  __shared__ uint32_t group_keys[kFewExperts / 32][2];  // best and second
+  __shared__ float chosen_scores[kFewChoices];
+  __shared__ int chosen_experts[kFewChoices];
+  __shared__ float scratch[32];
+  pdl_wait();
+  pdl_trigger();
+  const int tid = static_cast<int>(threadIdx.x);
+  const int lane = tid & 31;
+  const int warp = tid >> 5;
+  const int warps = static_cast<int>(blockDim.x) >> 5;
+  const int token = static_cast<int>(blockIdx.x);
+  float bias = 0.0f;
+  const float score = score_of(a, token, scratch, &bias);
+  const uint32_t key = ordered(score + bias);
+  int rank = 0;
+#pragma unroll
+  for (int other = 0; other < 32; ++other) {
+    const uint32_t theirs = __shfl_sync(kFullWarp, key, other);
+    rank += theirs > key || (theirs == key && other < lane) ? 1 : 0;
+  }
+  if (rank < 2) group_keys[warp][rank] = key;
+  if (rank < kFewChoices) {
+    keys[warp * kFewChoices + rank] = key;
+    scores[warp * kFewChoices + rank] = score;
+    experts[warp * kFewChoices + rank] = tid;
+  }
+  if (tid < kFewChoices) {
+    chosen_scores[tid] = 0.0f;
+    chosen_experts[tid] = 0;
+  }
+  __syncthreads();
+
+  if (tid < (warps * kFewChoices + 31) / 32 * 32) {
+    uint32_t groups = kFullWarp;
+    if (a.num_groups > 1 && a.top_groups < a.num_groups) {
+      const bool adds_second = a.bias != nullptr || a.bias_bf16 != nullptr;
+      const auto worth_of = [&](int group) {
+        const float best = from_ordered(group_keys[group][0]);
+        return adds_second ? best + from_ordered(group_keys[group][1]) : best;
+      };
+      const float worth = lane < warps ? worth_of(lane) : -INFINITY;
+      int better = 0;
+      for (int other = 0; other < warps; ++other) {
+        const float theirs = worth_of(other);
+        better += theirs > worth || (theirs == worth && other < lane) ? 1 : 0;
+      }
+      groups = __ballot_sync(kFullWarp, lane < warps && better < a.top_groups);
+    }
+    const bool exists = tid < warps * kFewChoices && ((groups >> (tid / kFewChoices)) & 1u) != 0;
+    const uint32_t mine = exists ? keys[tid] : 0;
+    int place = 0;
+    for (int group = 0; group < warps; ++group) {
+      if (((groups >> group) & 1u) == 0) continue;
+      const auto* theirs = reinterpret_cast<const uint4*>(keys + group * kFewChoices);
+      const uint4 low = theirs[0];
+      const uint4 high = theirs[1];
+      const uint32_t all[kFewChoices] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+      for (int i = 0; i < kFewChoices; ++i)
+        place += all[i] > mine || (all[i] == mine && group * kFewChoices + i < tid) ? 1 : 0;
+    }
+    if (exists && place < a.top_k) {
+      chosen_scores[place] = scores[tid];
+      chosen_experts[place] = experts[tid];
+    }
+  }
+  __syncthreads();
+  if (warp != 0) return;
+  const bool writes = lane < a.top_k;
+  float weight = writes ? chosen_scores[lane] : 0.0f;
+  const float sum = warp_sum(weight);
+  weight *= a.renormalize ? a.scaling / fmaxf(sum, 1e-20f) : a.scaling;
+  if (writes) {
+    const int64_t at = static_cast<int64_t>(token) * a.top_k + lane;
+    a.weights[at] = weight;
+    a.ids[at] = chosen_experts[lane];
+  }
+}
+
 // ---- block lists ----
 
 constexpr int kSegment = 1024;  // pairs one block ranks; up to here one block does all
@@ -224,6 +327,58 @@ __device__ __forceinline__ int lay_out_blocks(const AlignArgs& a, int count, int
   *used_rows = all_blocks * a.block_m;
   if (tid == 0) *a.num_padded = *used_rows;
   return first_block * a.block_m;
+}
+
+// A few pairs: every thread compares its pair with all of them, so that three barriers do.
+constexpr int kFewPairs = 16;  // at 64 the kernel below is as fast
+constexpr int kFewThreads = 128;
+
+__global__ void __launch_bounds__(kFewThreads) moe_align_few_kernel(const __grid_constant__ AlignArgs a) {
+  __shared__ __align__(16) int experts[kFewThreads];
+  __shared__ __align__(16) int blocks_of[kFewThreads];  // of a pair that is its expert's first; else 0
+  const int pair = static_cast<int>(threadIdx.x);
+  pdl_wait();
+  pdl_trigger();
+  const int expert = local_expert(a, pair);
+  experts[pair] = expert;
+  __syncthreads();
+  int rank = 0;
+  int count = 0;
+#pragma unroll 4
+  for (int other = 0; other < a.num_pairs; other += 4) {
+    const int4 theirs = *reinterpret_cast<const int4*>(experts + other);
+    const int all[4] = {theirs.x, theirs.y, theirs.z, theirs.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool same = all[i] == expert;
+      count += same ? 1 : 0;
+      rank += same && other + i < pair ? 1 : 0;
+    }
+  }
+  const bool leads = expert >= 0 && rank == 0;
+  const int blocks = leads ? (count + a.block_m - 1) / a.block_m : 0;
+  blocks_of[pair] = blocks;
+  __syncthreads();
+  int first_block = 0;
+  int all_blocks = 0;
+#pragma unroll 4
+  for (int other = 0; other < a.num_pairs; other += 4) {
+    const int4 their_experts = *reinterpret_cast<const int4*>(experts + other);
+    const int4 their_blocks = *reinterpret_cast<const int4*>(blocks_of + other);
+    all_blocks += their_blocks.x + their_blocks.y + their_blocks.z + their_blocks.w;
+    first_block += their_experts.x < expert ? their_blocks.x : 0;
+    first_block += their_experts.y < expert ? their_blocks.y : 0;
+    first_block += their_experts.z < expert ? their_blocks.z : 0;
+    first_block += their_experts.w < expert ? their_blocks.w : 0;
+  }
+  for (int b = 0; b < blocks; ++b) a.expert_ids[first_block + b] = expert;
+  const int used_rows = all_blocks * a.block_m;
+  if (pair == 0) *a.num_padded = used_rows;
+  for (int row = pair; row < used_rows; row += kFewThreads) a.sorted_ids[row] = a.num_pairs;
+  __syncthreads();  // the padding above lies under the pairs below
+  const int row = expert >= 0 ? first_block * a.block_m + rank : -1;
+  if (row >= 0) a.sorted_ids[row] = pair;
+  if (a.positions != nullptr && pair < a.num_pairs) a.positions[pair] = row;
 }
 
 // Up to a block's threads of pairs: ranks first, counts fall out of them. Dynamic shared memory: int
@@ -317,8 +472,12 @@ __global__ void moe_align_scatter_kernel(const __grid_constant__ AlignArgs a, in
   if (a.positions != nullptr && pair < a.num_pairs) a.positions[pair] = row;
 }
 
-// One block a row of the sorted order.
-__global__ void moe_permute_kernel(const __grid_constant__ PermuteArgs a) {
+// One block a row of the sorted order. All of a thread's loads before its stores: the compiler cannot know that the two
+// do not overlap.
+constexpr int kPermuteThreads = 256;
+constexpr int kPermuteVectors = 4;
+
+__global__ void __launch_bounds__(kPermuteThreads) moe_permute_kernel(const __grid_constant__ PermuteArgs a) {
   pdl_wait();
   pdl_trigger();
   const int row = static_cast<int>(blockIdx.x);
@@ -327,10 +486,17 @@ __global__ void moe_permute_kernel(const __grid_constant__ PermuteArgs a) {
   const bool valid = pair < a.num_pairs;
   const __nv_bfloat16* from = a.x + static_cast<int64_t>(valid ? pair / a.top_k : 0) * a.hidden;
   __nv_bfloat16* to = a.out + static_cast<int64_t>(row) * a.hidden;
-  for (int i = static_cast<int>(threadIdx.x) * 8; i < a.hidden; i += static_cast<int>(blockDim.x) * 8) {
-    Bf16x8 values{};
-    if (valid) values = load8(from + i);
-    store8(to + i, values);
+  constexpr int kStep = kPermuteThreads * 8;
+  for (int first = static_cast<int>(threadIdx.x) * 8; first < a.hidden; first += kStep * kPermuteVectors) {
+    Bf16x8 values[kPermuteVectors] = {};
+#pragma unroll
+    for (int i = 0; i < kPermuteVectors; ++i) {
+      if (valid && first + i * kStep < a.hidden) values[i] = load8(from + first + i * kStep);
+    }
+#pragma unroll
+    for (int i = 0; i < kPermuteVectors; ++i) {
+      if (first + i * kStep < a.hidden) store8(to + first + i * kStep, values[i]);
+    }
   }
 }
 
@@ -351,6 +517,11 @@ cudaError_t launch_moe_topk(const LaunchContext& ctx, const TopkArgs& args) {
   if (args.tokens == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>(args.tokens));
   const dim3 block(round_up_to_warp(args.experts));
+  const bool groups_are_warps =
+      args.num_groups == 1 || args.top_groups == args.num_groups || args.experts / args.num_groups == 32;
+  if (args.tokens <= kFewTokens && args.experts % 32 == 0 && args.experts <= kFewExperts &&
+      args.top_k <= kFewChoices && groups_are_warps)
+    return launch(ctx, moe_topk_few_kernel, grid, block, 0, args);
   if (args.experts <= 256) return launch(ctx, moe_topk_kernel<8>, grid, block, 0, args);
   if (args.experts <= 384) return launch(ctx, moe_topk_kernel<12>, grid, block, 0, args);
   if (args.experts <= 512) return launch(ctx, moe_topk_kernel<16>, grid, block, 0, args);
@@ -372,6 +543,7 @@ cudaError_t launch_moe_align(const LaunchContext& ctx, const AlignArgs& args) {
       (needs_workspace && args.workspace == nullptr)) {
     return cudaErrorInvalidValue;
   }
+  if (args.num_pairs <= kFewPairs) return launch(ctx, moe_align_few_kernel, dim3(1), dim3(kFewThreads), 0, args);
   const size_t experts = static_cast<size_t>(args.local_experts);
   if (!needs_workspace) {
     const unsigned threads =
@@ -398,7 +570,7 @@ cudaError_t launch_moe_permute(const LaunchContext& ctx, const PermuteArgs& args
     return cudaErrorInvalidValue;
   }
   if (args.max_rows == 0) return cudaSuccess;
-  return launch(ctx, moe_permute_kernel, dim3(static_cast<unsigned>(args.max_rows)), dim3(256), 0, args);
+  return launch(ctx, moe_permute_kernel, dim3(static_cast<unsigned>(args.max_rows)), dim3(kPermuteThreads), 0, args);
 }
 
 }  // namespace cglint::kernels::moe
