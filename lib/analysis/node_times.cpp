@@ -26,34 +26,19 @@ std::int64_t percentile(const std::vector<std::int64_t>& sorted, std::size_t per
 
 }  // namespace
 
-NodeTimes node_times(const ir::Graph& graph) {
+NodeTimes node_times(const ir::Graph& graph, std::size_t max_samples) {
   NodeTimes result;
   const std::size_t n = graph.node_count();
   result.median_ns.assign(n, 0);
   result.samples.assign(n, 0);
   if (!graph.facts.contains(ir::Fact::replay_times)) return result;
 
-  // Pass 1 counts each node's samples, pass 2 fills them in, node by node in one flat array.
+  // Pass 1 counts each node's samples. Later passes fill them in, node by node in one flat array, for as many nodes as have
+  // max_samples together: long traces have tens of millions.
   constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> last_replay(n, kNone);
-  std::uint32_t replay_index = 0;
-  for (const ir::Replay& replay : graph.replays) {
-    for (const ir::ReplayOp& op : graph.ops(replay)) {
-      if (!op.node.is_valid() || last_replay[op.node.index()] == replay_index) continue;
-      last_replay[op.node.index()] = replay_index;
-      ++result.samples[op.node];
-      result.available = true;
-    }
-    ++replay_index;
-  }
-  std::vector<std::size_t> first(n + 1, 0);
-  for (std::size_t i = 0; i < n; ++i) first[i + 1] = first[i] + result.samples.raw()[i];
-  std::vector<std::int64_t> samples(first[n], 0);
-  std::vector<std::size_t> next(first.begin(), first.end() - 1);
-  std::fill(last_replay.begin(), last_replay.end(), kNone);
-
   std::vector<std::int64_t> spans, partial_spans;
-  replay_index = 0;
+  std::uint32_t replay_index = 0;
   for (const ir::Replay& replay : graph.replays) {
     bool any = false;
     std::int64_t begin = 0, end = 0;
@@ -61,20 +46,42 @@ NodeTimes node_times(const ir::Graph& graph) {
       begin = any ? std::min(begin, op.start_ns) : op.start_ns;
       end = any ? std::max(end, op.end_ns) : op.end_ns;
       any = true;
-      if (!op.node.is_valid()) continue;
-      const std::uint32_t node = op.node.index();
-      if (last_replay[node] != replay_index) {
-        last_replay[node] = replay_index;
-        ++next[node];
-      }
-      samples[next[node] - 1] += std::max<std::int64_t>(op.dur_ns(), 0);
+      if (!op.node.is_valid() || last_replay[op.node.index()] == replay_index) continue;
+      last_replay[op.node.index()] = replay_index;
+      ++result.samples[op.node];
+      result.available = true;
     }
     if (any) (replay.complete ? spans : partial_spans).push_back(std::max<std::int64_t>(end - begin, 0));
     ++replay_index;
   }
-  for (std::size_t i = 0; i < n; ++i)
-    result.median_ns.raw()[i] = median(samples.begin() + static_cast<std::ptrdiff_t>(first[i]),
-                                       samples.begin() + static_cast<std::ptrdiff_t>(first[i + 1]));
+  std::vector<std::int64_t> samples;
+  std::vector<std::size_t> next(n);  // behind the node's last sample
+  for (std::size_t from = 0, until = 0; from < n; from = until) {
+    std::size_t count = 0;
+    for (; until < n && (until == from || count + result.samples.raw()[until] <= max_samples); ++until) {
+      next[until] = count;
+      count += result.samples.raw()[until];
+    }
+    samples.assign(count, 0);
+    std::fill(last_replay.begin(), last_replay.end(), kNone);
+    replay_index = 0;
+    for (const ir::Replay& replay : graph.replays) {
+      for (const ir::ReplayOp& op : graph.ops(replay)) {
+        const std::uint32_t node = op.node.index();
+        if (node < from || node >= until) continue;
+        if (last_replay[node] != replay_index) {
+          last_replay[node] = replay_index;
+          ++next[node];
+        }
+        samples[next[node] - 1] += std::max<std::int64_t>(op.dur_ns(), 0);
+      }
+      ++replay_index;
+    }
+    for (std::size_t i = from; i < until; ++i) {
+      const auto last = samples.begin() + static_cast<std::ptrdiff_t>(next[i]);
+      result.median_ns.raw()[i] = median(last - static_cast<std::ptrdiff_t>(result.samples.raw()[i]), last);
+    }
+  }
 
   if (spans.empty() && !partial_spans.empty()) {
     spans = std::move(partial_spans);

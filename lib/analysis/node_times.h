@@ -20,7 +20,8 @@ struct NodeTimes {
 };
 
 // Several operations of one node in one replay (a loop body, a split copy) count as their summed duration.
-NodeTimes node_times(const ir::Graph& graph);
+// At most `max_samples` durations (or those of one node) are held at once; each further lot takes a walk over the operations.
+NodeTimes node_times(const ir::Graph& graph, std::size_t max_samples = std::size_t{1} << 24);
 
 // Half-open time intervals, in ns.
 struct Interval {

@@ -33,7 +33,7 @@ std::vector<RegionOverlap> region_overlaps(const ir::Graph& graph,
 
   for (const ir::Replay& replay : graph.replays) {
     // The operations of each node in this replay.
-    const std::span<const ir::ReplayOp> ops = graph.ops(replay);
+    const ir::ReplayOps ops = graph.ops(replay);
     std::fill(first.begin(), first.end(), 0);
     for (const ir::ReplayOp& op : ops)
       if (op.node.is_valid()) ++first[op.node.index() + 1];

@@ -15,34 +15,10 @@
 
 #include "ir/facts.h"
 #include "ir/ids.h"
+#include "ir/node_kind.h"
+#include "ir/replay_ops.h"
 
 namespace cglint::ir {
-
-// CUgraphNodeType, plus `unknown` for a type word that this version does not know.
-enum class NodeKind : std::uint8_t {
-  kernel,
-  memcpy,
-  memset,
-  host,
-  empty,
-  event_record,
-  event_wait,
-  child_graph,
-  mem_alloc,
-  mem_free,
-  ext_semaphore_signal,
-  ext_semaphore_wait,
-  batch_mem_op,
-  conditional,
-  unknown,
-};
-inline constexpr int kNodeKindCount = static_cast<int>(NodeKind::unknown) + 1;
-std::string_view node_kind_name(NodeKind kind);  // "kernel", "memcpy", ... ; stable, used in files and reports
-std::optional<NodeKind> node_kind_from_name(std::string_view name);
-// Kinds that leave an activity record and therefore count as carrying a stream: kernel, memcpy, memset.
-constexpr bool is_activity(NodeKind kind) {
-  return kind == NodeKind::kernel || kind == NodeKind::memcpy || kind == NodeKind::memset;
-}
 
 // A value that an input may not know.
 enum class Tri : std::uint8_t { unknown, no, yes };
@@ -184,16 +160,6 @@ struct Replay {
   Range ops;                        // into Graph::replay_ops, sorted by start_ns
 };
 
-// One operation of a replay. Times are nanoseconds on the tracer's clock.
-struct ReplayOp {
-  NodeId node;                      // invalid if it could not be matched
-  std::int64_t start_ns = 0, end_ns = 0;
-  std::uint64_t stream = 0;         // as the tracer numbers it (original_stream where lanes were rewritten)
-  std::int32_t device = 0;
-  NodeKind kind = NodeKind::kernel;
-  [[nodiscard]] std::int64_t dur_ns() const { return end_ns - start_ns; }
-};
-
 // Replay times taken without a tracer in the process.
 struct UntracedTiming {
   std::uint32_t samples = 0;
@@ -303,7 +269,7 @@ class Graph {
 
   base::IdVector<SyncOpId, SyncOp> sync_ops;         // by sequence
   base::IdVector<ReplayId, Replay> replays;          // by time
-  std::vector<ReplayOp> replay_ops;
+  ReplayOpStore replay_ops;
   std::vector<MeasuredAccess> measured_accesses;
   bool measured_reads_are_some = false;  // all writes of the nodes that have rows, but not all reads
 
@@ -343,9 +309,7 @@ class Graph {
   [[nodiscard]] std::span<const ParamWord> params_of(const KernelNode& kernel_node) const {
     return std::span(params).subspan(kernel_node.params.first, kernel_node.params.count);
   }
-  [[nodiscard]] std::span<const ReplayOp> ops(const Replay& replay) const {
-    return std::span(replay_ops).subspan(replay.ops.first, replay.ops.count);
-  }
+  [[nodiscard]] ReplayOps ops(const Replay& replay) const { return {replay_ops, replay.ops.first, replay.ops.count}; }
 
  private:
   friend class GraphBuilder;

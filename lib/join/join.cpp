@@ -194,11 +194,8 @@ void move_replays(ir::Graph& graph, const Candidate& candidate, ir::Graph& trace
     const auto source = traced.ops(replay);
     std::vector<std::uint32_t> tokens;
     tokens.reserve(source.size());
-    for (const ir::ReplayOp& op : source) {
-      graph.replay_ops.push_back(op);
-      tokens.push_back(op.node.is_valid() ? traced_candidate.token[op.node] : ~std::uint32_t{0});
-    }
-    const auto operations = std::span(graph.replay_ops).subspan(first);
+    std::vector<ir::ReplayOp> operations(source.begin(), source.end());
+    for (const ir::ReplayOp& op : operations) tokens.push_back(op.node.is_valid() ? traced_candidate.token[op.node] : ~std::uint32_t{0});
     if (ids) {
       for (ir::ReplayOp& op : operations) {
         ++match.operations;
@@ -209,6 +206,7 @@ void move_replays(ir::Graph& graph, const Candidate& candidate, ir::Graph& trace
     } else {
       matcher.run(operations, tokens, match);
     }
+    for (const ir::ReplayOp& op : operations) graph.replay_ops.push_back(op);
     replay.ops.first = first;
     graph.replays.push_back(replay);
     ++match.replays;

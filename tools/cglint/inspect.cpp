@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "analysis/analyses.h"
@@ -122,7 +123,7 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
     if (times.available) {
       json["replay_us"] = {{"median", us(times.median_span_ns)}, {"p10", us(times.p10_span_ns)}, {"p90", us(times.p90_span_ns)}};
       const auto operations = graph.ops(graph.replays[ir::ReplayId(static_cast<std::uint32_t>(graph.replays.size()) / 2)]);
-      json["one_launch"] = timeline_json(operations, [&](std::size_t i) {
+      json["one_launch"] = timeline_json(std::vector<ir::ReplayOp>(operations.begin(), operations.end()), [&](std::size_t i) {
         return operations[i].node.is_valid() ? identities.label(graph, operations[i].node) : std::string(ir::node_kind_name(operations[i].kind));
       });
     }
@@ -320,7 +321,13 @@ int run_inspect(const InspectOptions& options) {
       internal = internal || exit_code_of(recording.error()) == kExitInternal;
       continue;
     }
-    inputs.push_back(recording_json(*recording));
+    try {
+      inputs.push_back(recording_json(*recording));
+    } catch (const std::bad_alloc&) {
+      print_error(import::out_of_memory(path).to_string());
+      internal = true;
+      continue;
+    }
     found_nothing = found_nothing || (recording->graphs.empty() && recording->loose_ops.empty());
     for (const ir::Loss& loss : recording->losses) failed = failed || loss.severity == ir::Loss::Severity::error;
   }

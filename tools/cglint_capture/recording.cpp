@@ -25,10 +25,7 @@ std::uint32_t streams_of(const ir::Graph& graph, StreamSet& all) {
   std::size_t most = 0;
   for (const ir::Replay& replay : graph.replays) {
     StreamSet streams;
-    for (std::uint32_t i = replay.ops.first; i < replay.ops.first + replay.ops.count; ++i) {
-      const ir::ReplayOp& op = graph.replay_ops[i];
-      streams.emplace(op.device, op.stream);
-    }
+    for (const ir::ReplayOp& op : graph.ops(replay)) streams.emplace(op.device, op.stream);
     all.insert(streams.begin(), streams.end());
     most = std::max(most, streams.size());
   }

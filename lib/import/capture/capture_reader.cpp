@@ -1065,7 +1065,7 @@ bool Reader::read_replays(od::object& object) {
     replay.ops.first += first;
     replay.instance = slot.instance;
   }
-  graph->replay_ops.insert(graph->replay_ops.end(), ops.begin(), ops.end());
+  for (const ir::ReplayOp& op : ops) graph->replay_ops.push_back(op);
   timeline_ = true;
   for (const ir::Replay& replay : replays) {
     if (!graph->replays.empty() &&

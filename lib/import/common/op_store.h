@@ -44,21 +44,56 @@ class OpStore {
     ++chunk.left;
     ++size_;
   }
-  // Puts the i-th element to where order[i] was: `order` lists the old places in the new order, and is used up.
-  void permute(std::vector<std::uint32_t>& order) {
-    CGLINT_CHECK(order.size() == size_);
+  // Puts the element at first + order[i] to first + i: `order` lists the old places in the new order, and is used up.
+  void permute(std::size_t first, std::vector<std::uint32_t>& order) {
+    CGLINT_CHECK(first + order.size() <= size_);
     for (std::uint32_t i = 0; i < order.size(); ++i) {
       if (order[i] == i) continue;
-      const T first = (*this)[i];
+      const T moved = (*this)[first + i];
       std::uint32_t at = i;
       while (order[at] != i) {
-        (*this)[at] = (*this)[order[at]];
+        (*this)[first + at] = (*this)[first + order[at]];
         const std::uint32_t next = order[at];
         order[at] = at;
         at = next;
       }
-      (*this)[at] = first;
+      (*this)[first + at] = moved;
       order[at] = at;
+    }
+  }
+  // The same for elements that move in runs; `runs` lists all of them in the new order, and nothing was released. Takes 4 bytes
+  // a run and a bit an element.
+  struct Run {
+    std::uint32_t first = 0, count = 0;  // old place
+  };
+  void permute_runs(const std::vector<Run>& runs) {
+    std::vector<std::uint32_t> starts;  // new places
+    starts.reserve(runs.size());
+    std::uint32_t total = 0;
+    for (const Run& run : runs) {
+      starts.push_back(total);
+      total += run.count;
+    }
+    CGLINT_CHECK(total == size_);
+    const auto old_place = [&](std::uint32_t place) {
+      const auto run = static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), place) - starts.begin()) - 1;
+      return runs[run].first + (place - starts[run]);
+    };
+    std::vector<bool> done(size_);
+    for (std::size_t run = 0; run < runs.size(); ++run) {
+      if (runs[run].first == starts[run]) continue;
+      for (std::uint32_t i = starts[run]; i < starts[run] + runs[run].count; ++i) {
+        if (done[i]) continue;
+        const T moved = (*this)[i];
+        std::uint32_t at = i;
+        for (std::uint32_t from = old_place(at); from != i; from = old_place(at)) {
+          (*this)[at] = (*this)[from];
+          done[at] = true;
+          at = from;
+        }
+        (*this)[at] = moved;
+        done[at] = true;
+      }
     }
   }
   // [first, first + count) is not needed any more. Each element once.

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 
 #include "ir/graph_builder.h"
 
@@ -17,21 +19,6 @@ using ir::Fact;
 using ir::NodeKind;
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
-
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
-  hash *= 0xff51afd7ed558ccdULL;
-  return hash ^ (hash >> 33);
-}
-
-std::uint64_t hash_of(const OpShape& s) {
-  std::uint64_t h = mix(static_cast<std::uint64_t>(s.kind), s.name.index());
-  h = mix(h, (std::uint64_t{s.grid.x} << 32) | s.grid.y);
-  h = mix(h, (std::uint64_t{s.grid.z} << 32) | s.block.x);
-  h = mix(h, (std::uint64_t{s.block.y} << 32) | s.block.z);
-  h = mix(h, (std::uint64_t{s.registers} << 32) | s.shared_bytes);
-  return mix(mix(h, s.bytes), static_cast<std::uint32_t>(s.priority));
-}
 
 // One launch: a run of the sorted operations.
 struct Group {
@@ -86,7 +73,7 @@ class Builder {
   void group_launches();
   void attach_cut_launches();
   [[nodiscard]] std::vector<std::uint32_t> sorted_shapes(const Group& group) const;
-  [[nodiscard]] const TimelineOp& op(const Group& group, std::uint32_t i) const {
+  [[nodiscard]] TimelineOp op(const Group& group, std::uint32_t i) const {
     return t_.ops[group.first + i];
   }
   [[nodiscard]] std::uint64_t key_of(const TimelineOp& op) const {
@@ -97,7 +84,12 @@ class Builder {
     const NodeKey& node = t_.node(op.node);
     return (node.node_id >> 32) == node.graph_id ? node.node_id & 0xffffffffu : node.node_id;
   }
-  base::Result<std::unique_ptr<ir::Graph>> build_graph(const GraphGroup& group, std::size_t number);
+  struct GraphInWork;
+  void start_graph(GraphInWork& work);
+  ir::NodeId add_node(GraphInWork& work, const TimelineOp& o);
+  ir::NodeId node_with_id(GraphInWork& work, const TimelineOp& o);
+  void add_replay(GraphInWork& work, const Group& group);
+  base::Result<std::unique_ptr<ir::Graph>> finish_graph(GraphInWork& work, std::size_t number);
   void resolve_arrows();
 
   Timeline& t_;
@@ -110,6 +102,20 @@ class Builder {
   std::uint64_t early_groups_ = 0;
 };
 
+struct Builder::GraphInWork {
+  struct HashOfId {
+    std::uint64_t operator()(std::uint64_t id) const { return base::mix_hash(0, id); }
+  };
+  const GraphGroup* group = nullptr;
+  ir::GraphBuilder builder;
+  bool has_ids = true, has_config = true, has_names = true;
+  base::ValueTable<std::uint64_t, HashOfId> node_ids;  // with ids: the node's number is the id's
+  std::unordered_map<std::uint32_t, std::vector<ir::NodeId>> nodes_by_shape;  // without
+  std::vector<std::uint32_t> shape_of_node;
+  std::unordered_map<std::uint32_t, ir::NodeId> node_of_op;  // where arrows tie operations together
+  std::uint64_t changed_params = 0, unmatched = 0, incomplete = 0;
+};
+
 std::vector<std::uint32_t> Builder::sorted_shapes(const Group& group) const {
   std::vector<std::uint32_t> shapes(group.count);
   for (std::uint32_t i = 0; i < group.count; ++i) shapes[i] = op(group, i).shape;
@@ -117,23 +123,49 @@ std::vector<std::uint32_t> Builder::sorted_shapes(const Group& group) const {
   return shapes;
 }
 
-// By launch, then by time; what is equal in both stays in the order of the file.
+// By launch, then by time; what is equal in both stays in the order of the file. Most files have the operations of a launch
+// together, so that whole runs move.
 void Builder::sort_operations() {
-  auto& ops = t_.ops;
-  const auto before = [&](const TimelineOp& x, const TimelineOp& y) {
-    const std::uint64_t a = key_of(x), b = key_of(y);
-    return a != b ? a < b : x.start_ns < y.start_ns;
-  };
+  TimelineOps& ops = t_.ops;
+  const auto count = static_cast<std::uint32_t>(ops.size());
+  if (count == 0) return;
+  std::vector<TimelineOps::Run> runs{{0, 0}};
   bool sorted = true;
-  for (std::size_t i = 1; i < ops.size() && sorted; ++i) sorted = !before(ops[i], ops[i - 1]);
-  if (sorted) return;
-  std::vector<std::uint32_t> order(ops.size());
-  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const TimelineOp &x = ops[a], &y = ops[b];
-    return before(x, y) || (!before(y, x) && a < b);
-  });
-  ops.permute(order);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (i != 0 && key_of(ops[i]) != key_of(ops[i - 1])) {
+      sorted = sorted && key_of(ops[i - 1]) < key_of(ops[i]);
+      runs.push_back({i, 0});
+    }
+    ++runs.back().count;
+  }
+  std::vector<std::uint32_t> order;
+  if (!sorted && runs.size() > count / 3) {
+    runs = {};
+    order.resize(count);
+    std::iota(order.begin(), order.end(), 0U);
+    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      const std::uint64_t x = key_of(ops[a]), y = key_of(ops[b]);
+      return x != y ? x < y : a < b;
+    });
+    ops.permute(0, order);
+  } else if (!sorted) {
+    std::sort(runs.begin(), runs.end(), [&](const TimelineOps::Run& a, const TimelineOps::Run& b) {
+      const std::uint64_t x = key_of(ops[a.first]), y = key_of(ops[b.first]);
+      return x != y ? x < y : a.first < b.first;
+    });
+    ops.permute_runs(runs);
+  }
+  for (std::uint32_t first = 0, last = 0; first < count; first = last) {
+    const std::uint64_t key = key_of(ops[first]);
+    sorted = true;
+    for (last = first + 1; last < count && key_of(ops[last]) == key; ++last) sorted = sorted && ops[last - 1].start_ns <= ops[last].start_ns;
+    if (sorted) continue;
+    order.resize(last - first);
+    std::iota(order.begin(), order.end(), 0U);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return ops[first + a].start_ns < ops[first + b].start_ns; });
+    ops.permute(first, order);
+  }
 }
 
 void Builder::group_operations() {
@@ -255,8 +287,8 @@ void Builder::group_launches() {
       continue;
     }
     std::vector<std::uint32_t> shapes = sorted_shapes(group);
-    std::uint64_t hash = mix(shapes.size(), group.process);
-    for (const std::uint32_t shape : shapes) hash = mix(hash, shape);
+    std::uint64_t hash = base::mix_hash(shapes.size(), group.process);
+    for (const std::uint32_t shape : shapes) hash = base::mix_hash(hash, shape);
     std::uint32_t found = kNone;
     const auto [begin, end] = by_shapes.equal_range(hash);
     for (auto it = begin; it != end && found == kNone; ++it)
@@ -365,122 +397,118 @@ void Builder::resolve_arrows() {
                         ~std::uint64_t{0}, {Fact::edges});
 }
 
-base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& graph_group, std::size_t number) {
-  ir::GraphBuilder builder;
-  ir::Graph& graph = builder.graph();
-  const Group& reference = groups_[graph_group.reference];
-
-  bool has_ids = true, has_config = true, has_names = true;
-  for (const std::uint32_t g : graph_group.groups)
-    for (std::uint32_t i = 0; i < groups_[g].count; ++i) has_ids = has_ids && t_.node(op(groups_[g], i).node).node_id != 0;
-
-  std::unordered_map<std::uint64_t, ir::NodeId> node_by_id;
-  std::unordered_map<std::uint32_t, std::vector<ir::NodeId>> nodes_by_shape;
-  std::uint64_t changed_params = 0;
-  std::vector<std::uint32_t> shape_of_node;
-  const auto add_node = [&](const TimelineOp& o) {
-    const OpShape& shape = t_.shape(o.shape);
-    ir::NodeId id;
-    if (shape.kind == NodeKind::kernel) {
-      ir::KernelNode kernel;
-      kernel.function = recording_.intern_function(recording_.text(shape.name));
-      kernel.grid = shape.grid;
-      kernel.block = shape.block;
-      kernel.registers_per_thread = shape.registers;
-      // The trace gives static and dynamic shared memory as one number.
-      kernel.dynamic_shared_bytes = shape.shared_bytes;
-      kernel.priority = shape.priority;
-      has_config = has_config && shape.grid.x != 0 && shape.block.x != 0;
-      has_names = has_names && shape.name != ir::kEmptyString;
-      id = builder.add_kernel(shape.name, kernel);
-    } else if (shape.kind == NodeKind::memcpy) {
-      ir::MemcpyNode copy;
-      copy.width_bytes = shape.bytes;
-      id = builder.add_memcpy(shape.name, copy);
-    } else if (shape.kind == NodeKind::event_record) {
-      id = builder.add_event(shape.kind, shape.name, {});
-    } else if (shape.kind == NodeKind::host) {
-      id = builder.add_host(shape.name, {});
-    } else {
-      ir::MemsetNode fill;
-      fill.width = shape.bytes;
-      id = builder.add_memset(shape.name, fill);
-    }
-    const std::int32_t device = t_.lane(o.lane).device;
-    if (device >= 0 && device <= std::numeric_limits<std::int16_t>::max())
-      builder.set_device(id, static_cast<std::int16_t>(device));
-    shape_of_node.push_back(o.shape);
-    return id;
-  };
+// The nodes: those of the launch with most operations.
+void Builder::start_graph(GraphInWork& work) {
+  for (const std::uint32_t g : work.group->groups)
+    for (std::uint32_t i = 0; i < groups_[g].count; ++i) work.has_ids = work.has_ids && t_.node(op(groups_[g], i).node).node_id != 0;
+  const Group& reference = groups_[work.group->reference];
   for (std::uint32_t i = 0; i < reference.count; ++i) {
-    const TimelineOp& o = op(reference, i);
-    if (has_ids) {
-      const auto [it, inserted] = node_by_id.try_emplace(node_key(o));
-      if (!inserted) continue;  // the body of a loop runs several times
-      it->second = add_node(o);
-      builder.set_source_id(it->second, t_.node(o.node).node_id);
+    const TimelineOp o = op(reference, i);
+    if (work.has_ids) {
+      node_with_id(work, o);  // the body of a loop runs several times
     } else {
-      nodes_by_shape[o.shape].push_back(add_node(o));
+      work.nodes_by_shape[o.shape].push_back(add_node(work, o));
     }
   }
-
-  // Replays. Operations that the reference launch lacks become nodes if they have an id.
   std::size_t total_ops = 0;
-  for (const std::uint32_t g : graph_group.groups) total_ops += groups_[g].count;
-  graph.replay_ops.reserve(total_ops);
-  std::unordered_map<std::uint32_t, ir::NodeId> node_of_op;
-  std::unordered_map<std::uint32_t, std::uint32_t> seen;
-  std::uint64_t unmatched = 0, incomplete = 0;
-  for (const std::uint32_t g : graph_group.groups) {
-    const Group& group = groups_[g];
-    ir::Replay replay;
-    replay.ops.first = static_cast<std::uint32_t>(graph.replay_ops.size());
-    replay.ops.count = group.count;
-    replay.correlation = op(group, 0).correlation;
-    if (group.launch != kNone) {
-      const TimelineLaunch& launch = t_.launches[group.launch];
-      replay.host_start_ns = launch.start_ns;
-      replay.host_end_ns = launch.start_ns + launch.dur_ns;
-    }
-    seen.clear();
-    for (std::uint32_t i = 0; i < group.count; ++i) {
-      const std::uint32_t op_index = group.first + i;
-      const TimelineOp& o = t_.ops[op_index];
-      const Lane& lane = t_.lane(o.lane);
-      ir::ReplayOp replay_op;
-      replay_op.start_ns = o.start_ns;
-      replay_op.end_ns = o.start_ns + o.dur_ns;
-      replay_op.stream = lane.stream;
-      replay_op.device = lane.device;
-      replay_op.kind = t_.shape(o.shape).kind;
-      if (has_ids) {
-        const auto [it, inserted] = node_by_id.try_emplace(node_key(o));
-        if (inserted) {
-          it->second = add_node(o);
-          builder.set_source_id(it->second, t_.node(o.node).node_id);
-        }
-        replay_op.node = it->second;
-        if (shape_of_node[it->second.index()] != o.shape) ++changed_params;
-      } else {
-        const auto it = nodes_by_shape.find(o.shape);
-        const std::uint32_t nth = seen[o.shape]++;
-        if (it != nodes_by_shape.end() && nth < it->second.size()) {
-          replay_op.node = it->second[nth];
-        } else {
-          ++unmatched;
-        }
-      }
-      if (!dependencies_.empty() && replay_op.node.is_valid()) node_of_op.emplace(op_index, replay_op.node);
-      graph.replay_ops.push_back(replay_op);
-    }
-    t_.ops.release(group.first, group.count);
-    replay.complete = !group.lost_ops && !t_.lost_anywhere && group.count >= reference.count;
-    if (!replay.complete) ++incomplete;
-    graph.replays.push_back(replay);
-  }
+  for (const std::uint32_t g : work.group->groups) total_ops += groups_[g].count;
+  work.builder.graph().replay_ops.reserve(total_ops);
+}
 
+ir::NodeId Builder::add_node(GraphInWork& work, const TimelineOp& o) {
+  ir::GraphBuilder& builder = work.builder;
+  const OpShape& shape = t_.shape(o.shape);
+  ir::NodeId id;
+  if (shape.kind == NodeKind::kernel) {
+    ir::KernelNode kernel;
+    kernel.function = recording_.intern_function(recording_.text(shape.name));
+    kernel.grid = shape.grid;
+    kernel.block = shape.block;
+    kernel.registers_per_thread = shape.registers;
+    // The trace gives static and dynamic shared memory as one number.
+    kernel.dynamic_shared_bytes = shape.shared_bytes;
+    kernel.priority = shape.priority;
+    work.has_config = work.has_config && shape.grid.x != 0 && shape.block.x != 0;
+    work.has_names = work.has_names && shape.name != ir::kEmptyString;
+    id = builder.add_kernel(shape.name, kernel);
+  } else if (shape.kind == NodeKind::memcpy) {
+    ir::MemcpyNode copy;
+    copy.width_bytes = shape.bytes;
+    id = builder.add_memcpy(shape.name, copy);
+  } else if (shape.kind == NodeKind::event_record) {
+    id = builder.add_event(shape.kind, shape.name, {});
+  } else if (shape.kind == NodeKind::host) {
+    id = builder.add_host(shape.name, {});
+  } else {
+    ir::MemsetNode fill;
+    fill.width = shape.bytes;
+    id = builder.add_memset(shape.name, fill);
+  }
+  const std::int32_t device = t_.lane(o.lane).device;
+  if (device >= 0 && device <= std::numeric_limits<std::int16_t>::max()) builder.set_device(id, static_cast<std::int16_t>(device));
+  work.shape_of_node.push_back(o.shape);
+  return id;
+}
+
+// A new node if none has the operation's id yet.
+ir::NodeId Builder::node_with_id(GraphInWork& work, const TimelineOp& o) {
+  const ir::NodeId node(work.node_ids.intern(node_key(o)));
+  if (node.index() < work.shape_of_node.size()) return node;
+  const ir::NodeId added = add_node(work, o);
+  CGLINT_CHECK(added == node);
+  work.builder.set_source_id(node, t_.node(o.node).node_id);
+  return node;
+}
+
+// Operations that the reference launch lacks become nodes if they have an id.
+void Builder::add_replay(GraphInWork& work, const Group& group) {
+  ir::Graph& graph = work.builder.graph();
+  ir::Replay replay;
+  replay.ops.first = static_cast<std::uint32_t>(graph.replay_ops.size());
+  replay.ops.count = group.count;
+  replay.correlation = op(group, 0).correlation;
+  if (group.launch != kNone) {
+    const TimelineLaunch& launch = t_.launches[group.launch];
+    replay.host_start_ns = launch.start_ns;
+    replay.host_end_ns = launch.start_ns + launch.dur_ns;
+  }
+  std::unordered_map<std::uint32_t, std::uint32_t> seen;  // shape -> operations
+  for (std::uint32_t i = 0; i < group.count; ++i) {
+    const TimelineOp o = op(group, i);
+    const Lane& lane = t_.lane(o.lane);
+    ir::ReplayOp replay_op;
+    replay_op.start_ns = o.start_ns;
+    replay_op.end_ns = o.start_ns + o.dur_ns;
+    replay_op.stream = lane.stream;
+    replay_op.device = lane.device;
+    replay_op.kind = t_.shape(o.shape).kind;
+    if (work.has_ids) {
+      replay_op.node = node_with_id(work, o);
+      if (work.shape_of_node[replay_op.node.index()] != o.shape) ++work.changed_params;
+    } else {
+      const auto it = work.nodes_by_shape.find(o.shape);
+      const std::uint32_t nth = seen[o.shape]++;
+      if (it != work.nodes_by_shape.end() && nth < it->second.size()) {
+        replay_op.node = it->second[nth];
+      } else {
+        ++work.unmatched;
+      }
+    }
+    if (!dependencies_.empty() && replay_op.node.is_valid()) work.node_of_op.emplace(group.first + i, replay_op.node);
+    graph.replay_ops.push_back(replay_op);
+  }
+  t_.ops.release(group.first, group.count);
+  replay.complete = !group.lost_ops && !t_.lost_anywhere && group.count >= groups_[work.group->reference].count;
+  if (!replay.complete) ++work.incomplete;
+  graph.replays.push_back(replay);
+}
+
+base::Result<std::unique_ptr<ir::Graph>> Builder::finish_graph(GraphInWork& work, std::size_t number) {
+  ir::GraphBuilder& builder = work.builder;
+  ir::Graph& graph = builder.graph();
+  const Group& reference = groups_[work.group->reference];
   bool has_nvtx = false;
-  if (!t_.node_nvtx.empty() && has_ids) {
+  if (!t_.node_nvtx.empty() && work.has_ids) {
     for (const ir::NodeId node : graph.nodes()) {
       const auto it = t_.node_nvtx.find({reference.process, graph.source_id[node]});
       if (it == t_.node_nvtx.end() || !it->second.is_valid()) continue;
@@ -493,9 +521,9 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
   std::vector<std::uint8_t> has_predecessor(graph.node_count(), 0);
   for (const auto& [from, to] : dependencies_) {
-    const auto a = node_of_op.find(from);
-    const auto b = node_of_op.find(to);
-    if (a == node_of_op.end() || b == node_of_op.end() || a->second == b->second) continue;
+    const auto a = work.node_of_op.find(from);
+    const auto b = work.node_of_op.find(to);
+    if (a == work.node_of_op.end() || b == work.node_of_op.end() || a->second == b->second) continue;
     edges.emplace_back(a->second.index(), b->second.index());
     has_predecessor[b->second.index()] = 1;
   }
@@ -513,9 +541,9 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
                                                               : fmt::format("traced graph {}", number + 1));
   graph.info.instantiated = true;
   graph.facts = {Fact::nodes, Fact::replay_streams, Fact::replay_times};
-  if (has_names) graph.facts.insert(Fact::kernel_names);
-  if (has_config) graph.facts.insert(Fact::launch_config);
-  if (has_ids) graph.facts.insert(Fact::node_identity);
+  if (work.has_names) graph.facts.insert(Fact::kernel_names);
+  if (work.has_config) graph.facts.insert(Fact::launch_config);
+  if (work.has_ids) graph.facts.insert(Fact::node_identity);
   if (has_edges) graph.facts.insert(Fact::edges);
   if (has_nvtx) graph.facts.insert(Fact::nvtx);
   const auto spoil = [&](Fact fact, std::string_view reason) {
@@ -538,16 +566,16 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::build_graph(const GraphGroup& 
     for (const Fact fact : {Fact::replay_streams, Fact::replay_times, Fact::edges, Fact::kernel_names})
       if (loss.facts.contains(fact)) spoil(fact, recording_.text(loss.what));
   }
-  if (unmatched != 0)
+  if (work.unmatched != 0)
     recording_.add_loss(ir::Loss::Severity::info, "operations of a launch that the graph's fullest launch does not have",
-                        unmatched);
-  if (changed_params != 0)
+                        work.unmatched);
+  if (work.changed_params != 0)
     recording_.add_loss(ir::Loss::Severity::info,
                         "operations whose kernel or size differs between launches of one graph (updated in place)",
-                        changed_params);
-  if (incomplete != 0)
+                        work.changed_params);
+  if (work.incomplete != 0)
     recording_.add_loss(ir::Loss::Severity::info,
-                        "graph launches with fewer operations than others of the same graph: incomplete", incomplete);
+                        "graph launches with fewer operations than others of the same graph: incomplete", work.incomplete);
   return builder.finish();
 }
 
@@ -569,29 +597,37 @@ base::Result<void> Builder::build(const ReadOptions& options) {
   if (launches_without_ops_ != 0)
     recording_.add_loss(ir::Loss::Severity::info, "graph launch calls without GPU operations in the trace",
                         launches_without_ops_);
-  std::vector<ir::GraphId> ids;
-  for (std::size_t i = 0; i < graphs_.size(); ++i) {
-    auto graph = build_graph(graphs_[i], i);
+  // Launches in the order of time, of all graphs together: that is nearly the order in which operations are stored, so that those
+  // behind are given back while the replays grow.
+  std::vector<GraphInWork> works(graphs_.size());
+  std::vector<std::uint32_t> work_of_group(groups_.size(), kNone);
+  for (std::uint32_t i = 0; i < graphs_.size(); ++i) {
+    works[i].group = &graphs_[i];
+    for (const std::uint32_t g : graphs_[i].groups) work_of_group[g] = i;
+    start_graph(works[i]);
+  }
+  for (std::uint32_t g = 0; g < groups_.size(); ++g)
+    if (work_of_group[g] != kNone) add_replay(works[work_of_group[g]], groups_[g]);
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    auto graph = finish_graph(works[i], i);
     if (!graph) return std::move(graph).error();
+    works[i] = GraphInWork();
     const ir::GraphId id = recording_.graphs.push_back(*std::move(graph));
-    if (options.on_graph) {
-      options.on_graph(recording_, id);
-    }
+    if (options.on_graph) options.on_graph(recording_, id);
   }
   return {};
 }
 
 }  // namespace
 
-std::uint32_t Timeline::intern_shape(const OpShape& shape) {
-  const std::uint64_t hash = hash_of(shape);
-  const auto [begin, end] = shape_by_hash_.equal_range(hash);
-  for (auto it = begin; it != end; ++it)
-    if (shapes_[it->second] == shape) return it->second;
-  const auto id = static_cast<std::uint32_t>(shapes_.size());
-  shapes_.push_back(shape);
-  shape_by_hash_.emplace(hash, id);
-  return id;
+std::uint64_t Timeline::HashOfShape::operator()(const OpShape& s) const {
+  using base::mix_hash;
+  std::uint64_t h = mix_hash(static_cast<std::uint64_t>(s.kind), s.name.index());
+  h = mix_hash(h, (std::uint64_t{s.grid.x} << 32) | s.grid.y);
+  h = mix_hash(h, (std::uint64_t{s.grid.z} << 32) | s.block.x);
+  h = mix_hash(h, (std::uint64_t{s.block.y} << 32) | s.block.z);
+  h = mix_hash(h, (std::uint64_t{s.registers} << 32) | s.shared_bytes);
+  return mix_hash(mix_hash(h, s.bytes), static_cast<std::uint32_t>(s.priority));
 }
 
 std::uint32_t Timeline::intern_lane(const Lane& lane) {
@@ -600,21 +636,6 @@ std::uint32_t Timeline::intern_lane(const Lane& lane) {
     if (lanes_[i] == lane) return static_cast<std::uint32_t>(i);
   lanes_.push_back(lane);
   return static_cast<std::uint32_t>(lanes_.size() - 1);
-}
-
-std::uint32_t Timeline::intern_node(const NodeKey& node) {
-  if (node == NodeKey()) return 0;
-  if (nodes_[last_node_] == node) return last_node_;
-  // The launches of a graph run its nodes in turn: the next one is likely the one behind the last.
-  if (last_node_ + 1 < nodes_.size() && nodes_[last_node_ + 1] == node) return ++last_node_;
-  const std::uint64_t hash = mix(node.node_id, node.graph_id);
-  const auto [begin, end] = node_by_hash_.equal_range(hash);
-  for (auto it = begin; it != end; ++it)
-    if (nodes_[it->second] == node) return last_node_ = it->second;
-  last_node_ = static_cast<std::uint32_t>(nodes_.size());
-  nodes_.push_back(node);
-  node_by_hash_.emplace(hash, last_node_);
-  return last_node_;
 }
 
 base::Result<void> Timeline::build_graphs(const ReadOptions& options) {

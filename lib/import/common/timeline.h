@@ -2,13 +2,15 @@
 // launch and launches by graph, and ties the operations of all launches of a graph to one list of nodes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "base/packed_span.h"
 #include "base/result.h"
+#include "base/value_table.h"
 #include "import/common/importer.h"
 #include "import/common/op_store.h"
 #include "ir/recording.h"
@@ -50,7 +52,6 @@ struct NodeKey {
   friend bool operator==(const NodeKey&, const NodeKey&) = default;
 };
 
-// There may be tens of millions: every byte counts.
 struct TimelineOp {
   std::int64_t start_ns = 0, dur_ns = 0;
   std::uint32_t correlation = 0;   // in its lane's process; 0: unknown
@@ -58,7 +59,52 @@ struct TimelineOp {
   std::uint32_t shape = 0;
   std::uint32_t lane = 0;
 };
-static_assert(sizeof(TimelineOp) == 32);
+
+// The operations of a trace. There may be tens of millions: they are kept in 18 bytes each and read by value.
+class TimelineOps {
+ private:
+  struct What {
+    std::uint32_t node = 0, shape = 0, lane = 0;
+    friend bool operator==(const What&, const What&) = default;
+  };
+  struct HashOfWhat {
+    std::uint64_t operator()(const What& what) const {
+      return base::mix_hash(base::mix_hash(what.node, what.shape), what.lane);
+    }
+  };
+  using Halves = std::array<std::uint16_t, 2>;
+  static Halves halves(std::uint32_t value) { return {static_cast<std::uint16_t>(value), static_cast<std::uint16_t>(value >> 16)}; }
+  static std::uint32_t whole(Halves value) { return value[0] | (std::uint32_t{value[1]} << 16); }
+  struct Packed {
+    base::PackedSpan time;
+    Halves what, correlation;
+  };
+  static_assert(sizeof(Packed) == 18);
+
+ public:
+  using Run = OpStore<Packed>::Run;
+
+  void push_back(const TimelineOp& op) {
+    ops_.push_back({times_.pack(op.start_ns, op.start_ns + op.dur_ns), halves(what_.intern({op.node, op.shape, op.lane})), halves(op.correlation)});
+  }
+  // By value. Not for what was released.
+  TimelineOp operator[](std::size_t i) const {
+    const Packed& packed = ops_[i];
+    const base::SpanPacker::Span time = times_.unpack(packed.time);
+    const What& what = what_[whole(packed.what)];
+    return {time.begin, time.end - time.begin, whole(packed.correlation), what.node, what.shape, what.lane};
+  }
+  [[nodiscard]] std::size_t size() const { return ops_.size(); }
+  [[nodiscard]] bool empty() const { return ops_.empty(); }
+  void permute(std::size_t first, std::vector<std::uint32_t>& order) { ops_.permute(first, order); }
+  void permute_runs(const std::vector<Run>& runs) { ops_.permute_runs(runs); }
+  void release(std::size_t first, std::size_t count) { ops_.release(first, count); }
+
+ private:
+  OpStore<Packed> ops_;
+  base::SpanPacker times_;
+  base::ValueTable<What, HashOfWhat> what_;
+};
 
 struct TimelineLaunch {
   std::uint64_t correlation = 0;   // see correlation_key()
@@ -76,13 +122,13 @@ struct TimelineArrow {
 // A trace in memory. The importers of all trace formats fill one and call build_graphs().
 class Timeline {
  public:
-  explicit Timeline(ir::Recording& recording) : recording_(recording) {}
+  explicit Timeline(ir::Recording& recording) : recording_(recording) { nodes_.intern(NodeKey()); }
 
-  std::uint32_t intern_shape(const OpShape& shape);
+  std::uint32_t intern_shape(const OpShape& shape) { return shapes_.intern(shape); }
   std::uint32_t intern_lane(const Lane& lane);
-  std::uint32_t intern_node(const NodeKey& node);
+  std::uint32_t intern_node(const NodeKey& node) { return node == NodeKey() ? 0 : nodes_.intern(node); }
 
-  OpStore<TimelineOp> ops;
+  TimelineOps ops;
   std::vector<TimelineLaunch> launches;
   std::vector<TimelineArrow> arrows;
   bool has_api_rows = false;       // the trace shows launch calls; an operation without one was launched before it began
@@ -104,12 +150,15 @@ class Timeline {
 
  private:
   ir::Recording& recording_;
-  std::vector<OpShape> shapes_;
-  std::unordered_multimap<std::uint64_t, std::uint32_t> shape_by_hash_;
+  struct HashOfShape {
+    std::uint64_t operator()(const OpShape& shape) const;
+  };
+  struct HashOfNode {
+    std::uint64_t operator()(const NodeKey& node) const { return base::mix_hash(node.node_id, node.graph_id); }
+  };
+  base::ValueTable<OpShape, HashOfShape> shapes_;
   std::vector<Lane> lanes_;
-  std::vector<NodeKey> nodes_{NodeKey()};
-  std::unordered_multimap<std::uint64_t, std::uint32_t> node_by_hash_;
-  std::uint32_t last_node_ = 0;
+  base::ValueTable<NodeKey, HashOfNode> nodes_;
 };
 
 }  // namespace cglint::import

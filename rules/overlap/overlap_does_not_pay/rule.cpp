@@ -125,7 +125,7 @@ class Check final : public engine::RecordingCheck {
     std::vector<bool> beside;
     for (const ir::Replay& replay : graph.replays) {
       if (!replay.complete) continue;
-      const std::span<const ir::ReplayOp> ops = graph.ops(replay);
+      const ir::ReplayOps ops = graph.ops(replay);
       beside.assign(ops.size(), false);
       for (std::size_t i = 0; i < ops.size(); ++i)
         for (std::size_t j = i + 1; j < ops.size() && ops[j].start_ns < ops[i].end_ns; ++j) {

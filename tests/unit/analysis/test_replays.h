@@ -29,7 +29,7 @@ inline void add_replay(ir::GraphBuilder& builder, std::vector<ir::ReplayOp> ops,
   ir::Replay replay;
   replay.complete = complete;
   replay.ops = {static_cast<std::uint32_t>(graph.replay_ops.size()), static_cast<std::uint32_t>(ops.size())};
-  graph.replay_ops.insert(graph.replay_ops.end(), ops.begin(), ops.end());
+  for (const ir::ReplayOp& o : ops) graph.replay_ops.push_back(o);
   graph.replays.push_back(replay);
 }
 

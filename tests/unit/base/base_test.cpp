@@ -1,15 +1,21 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <concepts>
+#include <limits>
+#include <random>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "base/id.h"
 #include "base/interner.h"
+#include "base/packed_span.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/toml_check.h"
+#include "base/value_table.h"
 
 namespace cglint::base {
 namespace {
@@ -82,6 +88,42 @@ Result<int> half(int value) {
 Result<void> twice(int value) {
   CGLINT_TRY(half(value));
   return {};
+}
+
+TEST(SpanPacker, KeepsEverySpanExactly) {
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min(), kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kReach = std::int64_t{1} << 47, kLong = std::int64_t{1} << 32;
+  std::mt19937_64 random(1);
+  for (const std::int64_t base : {std::int64_t{0}, std::int64_t{1'700'000'000'000'000'000}, kLeast, kMost}) {
+    SpanPacker packer;
+    std::vector<SpanPacker::Span> spans{{base, base}};
+    for (const std::int64_t begin : {kLeast, kMost, std::int64_t{-1}, kReach - 1, kReach, -kReach, -kReach - 1})
+      for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, kLong - 2, kLong - 1, kLong, std::int64_t{-1}, kMost})
+        for (const std::int64_t from : {begin, static_cast<std::int64_t>(static_cast<std::uint64_t>(base) + static_cast<std::uint64_t>(begin))})
+          spans.push_back({from, static_cast<std::int64_t>(static_cast<std::uint64_t>(from) + static_cast<std::uint64_t>(length))});
+    for (int i = 0; i < 1000; ++i) spans.push_back({static_cast<std::int64_t>(random()), static_cast<std::int64_t>(random())});
+    std::vector<PackedSpan> packed;
+    for (const SpanPacker::Span& span : spans) packed.push_back(packer.pack(span.begin, span.end));
+    for (std::size_t i = 0; i < spans.size(); ++i) ASSERT_EQ(packer.unpack(packed[i]), spans[i]) << i;
+  }
+}
+
+TEST(ValueTable, NumbersDistinctValues) {
+  struct OneOfFour {  // many values in one place
+    std::uint64_t operator()(int value) const { return static_cast<std::uint64_t>(value) % 4; }
+  };
+  ValueTable<int, OneOfFour> table;
+  std::vector<int> values;
+  std::mt19937 random(2);
+  for (int i = 0; i < 5000; ++i) {
+    const int value = i % 700 < 400 ? i % 400 : static_cast<int>(random() % 600);
+    const auto known = std::find(values.begin(), values.end(), value);
+    const auto expected = static_cast<std::uint32_t>(known - values.begin());
+    if (known == values.end()) values.push_back(value);
+    ASSERT_EQ(table.intern(value), expected);
+  }
+  ASSERT_EQ(table.size(), values.size());
+  for (std::uint32_t i = 0; i < values.size(); ++i) ASSERT_EQ(table[i], values[i]);
 }
 
 TEST(Result, CarriesAValueOrAnErrorWithFileAndOffset) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <algorithm>
+#include <random>
 #include <set>
 
 #include "unit/import/import_helpers.h"
@@ -186,6 +188,48 @@ TEST(Nsys, ProcessesKeepTheirCorrelationsApart) {
   EXPECT_EQ(recording.processes.size(), 2U);
   EXPECT_NE(recording.graphs[ir::GraphId(0)]->info.process, recording.graphs[ir::GraphId(1)]->info.process);
   EXPECT_EQ(recording.graphs[ir::GraphId(0)]->replays[ir::ReplayId(0)].ops.count, 2U);
+}
+
+// Whatever the order of the rows: launches of three graphs in turn, on two devices, some of them at the same time.
+TEST(Nsys, RowsInAnyOrderGiveTheSameReplays) {
+  TemporaryFolder folder;
+  std::vector<std::string> rows;
+  for (int i = 0; i < 40; ++i) {
+    const std::int64_t at = 10000 + 1000 * (i / 2), graph = (9 + i % 3) * (std::int64_t{1} << 32);
+    for (int n = 0; n < 4; ++n) rows.push_back(kernel(at + 100 * n + i % 2, 7 + n % 2, 10 + i, 3 + n % 2, graph + n + 1));
+    if (i % 5 == 0) rows.push_back(kernel(at + 50, 3, 500 + i, 3, 0));
+  }
+  const auto read_in_order = [&](const std::string& name) {
+    std::vector<std::string> sql = base_tables();
+    sql.emplace_back(kKernelTable);
+    for (int i = 0; i < 40; ++i) sql.push_back(launch(9900 + 1000 * (i / 2) + i % 2, 10 + i));
+    sql.insert(sql.end(), rows.begin(), rows.end());
+    return read(make_database(folder, name, sql));
+  };
+  const auto text_of = [](const ir::Recording& recording) {
+    std::string out;
+    for (const auto& graph : recording.graphs) {
+      out += fmt::format("graph {} of {} nodes\n", graph->info.source_id, graph->node_count());
+      for (const ir::Replay& replay : graph->replays) {
+        out += fmt::format(" {} {} {}:", replay.correlation, replay.host_start_ns, replay.complete);
+        for (const ir::ReplayOp& op : graph->ops(replay)) out += fmt::format(" {}+{} {} on {}", op.start_ns, op.dur_ns(), graph->source_id[op.node] & 0xff, op.stream);
+        out += "\n";
+      }
+    }
+    for (const ir::LooseOp& op : recording.loose_ops) out += fmt::format("loose {} {}\n", op.start_ns, op.correlation);
+    return out;
+  };
+  const std::string expected = text_of(read_in_order("sorted.sqlite"));
+  EXPECT_EQ(std::count(expected.begin(), expected.end(), '\n'), 3 + 40 + 8) << expected;
+  std::mt19937 random(5);
+  std::reverse(rows.begin(), rows.end());
+  EXPECT_EQ(text_of(read_in_order("reversed.sqlite")), expected);
+  std::stable_sort(rows.begin(), rows.end(), [](const std::string& a, const std::string& b) { return a < b; });  // by time: launches side by side
+  EXPECT_EQ(text_of(read_in_order("by_time.sqlite")), expected);
+  for (int i = 0; i < 3; ++i) {
+    std::shuffle(rows.begin(), rows.end(), random);
+    EXPECT_EQ(text_of(read_in_order(fmt::format("shuffled{}.sqlite", i))), expected);
+  }
 }
 
 TEST(Nsys, MissingTablesAndColumnsAreFine) {

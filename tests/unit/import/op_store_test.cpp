@@ -38,8 +38,28 @@ TEST(OpStore, KeepsAndSortsInPlace) {
   });
   std::vector<std::uint64_t> expected;
   for (const std::uint32_t i : order) expected.push_back(store[i].payload);
-  store.permute(order);
+  store.permute(0, order);
   for (std::uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(store[i].payload, expected[i]) << i;
+}
+
+TEST(OpStore, MovesRuns) {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 50; ++round) {
+    OpStore<Op> store;
+    std::vector<OpStore<Op>::Run> runs;
+    std::uint32_t count = 0;
+    for (std::uint64_t n = random() % 300; n > 0; --n) {
+      const auto length = static_cast<std::uint32_t>(1 + random() % (round % 2 == 0 ? 3 : 400));
+      runs.push_back({count, length});
+      for (std::uint32_t i = 0; i < length; ++i, ++count) store.push_back({0, count});
+    }
+    if (round % 3 != 0) std::shuffle(runs.begin(), runs.end(), random);
+    else if (runs.size() > 1) std::swap(runs.front(), runs.back());
+    store.permute_runs(runs);
+    std::size_t at = 0;
+    for (const auto& run : runs)
+      for (std::uint32_t i = 0; i < run.count; ++i, ++at) ASSERT_EQ(store[at].payload, run.first + i);
+  }
 }
 
 TEST(OpStore, GivesMemoryBackWhileItIsUsedUp) {

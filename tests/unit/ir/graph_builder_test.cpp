@@ -124,7 +124,7 @@ TEST(Verify, RefusesReplaysThatLeaveTheirTables) {
   builder.add_node(NodeKind::kernel, kEmptyString);
   Replay replay;
   replay.ops = {0, 2};
-  builder.graph().replay_ops.resize(1);
+  builder.graph().replay_ops.push_back({});
   builder.graph().replays.push_back(replay);
   EXPECT_FALSE(builder.finish());
 
