@@ -88,14 +88,11 @@ base::Result<std::vector<std::string>> Database::columns(std::string_view table)
   auto found = kind->next();
   if (!found) return std::move(found).error();
   if (!*found) return names;
-  auto rows = query(fmt::format("PRAGMA table_info(\"{}\")", table));
-  if (!rows) return std::move(rows).error();
-  while (true) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) return names;
-    names.emplace_back(rows->text(1));
-  }
+  CGLINT_TRY(each_row(fmt::format("PRAGMA table_info(\"{}\")", table), [&](const Rows& row) -> base::Result<void> {
+    names.emplace_back(row.text(1));
+    return {};
+  }));
+  return names;
 }
 
 }  // namespace cglint::import::nsys

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -52,6 +53,18 @@ class Database {
   // Names of the columns; empty if there is no such table.
   base::Result<std::vector<std::string>> columns(std::string_view table);
   base::Result<Rows> query(const std::string& sql);
+  // Calls on_row(const Rows&), which returns a base::Result<void>, for every row of the query, up to the first error.
+  template <typename OnRow>
+  base::Result<void> each_row(const std::string& sql, OnRow&& on_row) {
+    auto rows = query(sql);
+    if (!rows) return std::move(rows).error();
+    while (true) {
+      auto more = rows->next();
+      if (!more) return std::move(more).error();
+      if (!*more) return {};
+      CGLINT_TRY(on_row(std::as_const(*rows)));
+    }
+  }
   [[nodiscard]] base::Error error(std::string_view doing) const;
 
  private:

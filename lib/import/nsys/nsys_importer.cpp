@@ -26,13 +26,14 @@ using nsys::Rows;
 
 constexpr int kNewestKnownMajor = 3;
 constexpr std::size_t kMaxRangesPerNode = 64;
+constexpr int kFirstOwn = 8;  // columns that all tables of operations share come before
 constexpr std::string_view kRecapture = "recorded with --cuda-graph-trace=graph: re-capture with --cuda-graph-trace=node";
 
 // The columns of a table that a reader wants, in a fixed order; missing ones read as NULL.
 class Columns {
  public:
-  Columns(std::vector<std::string> present, std::initializer_list<std::string_view> wanted)
-      : present_(std::move(present)), wanted_(wanted) {}
+  Columns(std::vector<std::string> present, std::vector<std::string_view> wanted)
+      : present_(std::move(present)), wanted_(std::move(wanted)) {}
   [[nodiscard]] bool has_table() const { return !present_.empty(); }
   [[nodiscard]] bool has(std::string_view column) const {
     return std::find(present_.begin(), present_.end(), column) != present_.end();
@@ -77,17 +78,19 @@ class NsysReader {
   base::Result<void> read_processes();
   base::Result<void> prepare_strings();
   base::Result<void> read_launches();
+  template <typename ShapeOf>
+  base::Result<void> read_operations(std::string_view table, std::initializer_list<std::string_view> own, ShapeOf&& shape_of);
   base::Result<void> read_kernels();
   base::Result<void> read_copies(std::string_view table, NodeKind kind);
   base::Result<void> read_graph_trace();
   base::Result<void> read_node_context();
   base::Result<void> build_graph_mode(const ReadOptions& options);
 
-  base::Result<Columns> columns(std::string_view table, std::initializer_list<std::string_view> wanted) {
+  base::Result<Columns> columns(std::string_view table, std::vector<std::string_view> wanted) {
     auto present = database_.columns(table);
     if (!present) return std::move(present).error();
     if (!present->empty()) any_table_ = true;
-    return Columns(*std::move(present), wanted);
+    return Columns(*std::move(present), std::move(wanted));
   }
   base::Result<ir::StringId> string(std::int64_t id);
   // The number of the process with this globalPid or globalTid (its upper 40 bits name it).
@@ -126,14 +129,9 @@ base::Result<void> NsysReader::read_versions() {
     auto present = columns(table, {"name", "value"});
     if (!present) return std::move(present).error();
     if (!present->has("name") || !present->has("value")) continue;
-    auto rows = database_.query(present->select(table));
-    if (!rows) return std::move(rows).error();
-    while (true) {
-      auto more = rows->next();
-      if (!more) return std::move(more).error();
-      if (!*more) break;
-      if (rows->text(0) != "EXPORT_SCHEMA_VERSION") continue;
-      const std::string version(rows->text(1).substr(0, 40));
+    CGLINT_TRY(database_.each_row(present->select(table), [&](const Rows& row) -> base::Result<void> {
+      if (row.text(0) != "EXPORT_SCHEMA_VERSION") return {};
+      const std::string version(row.text(1).substr(0, 40));
       int major = 0;
       std::from_chars(version.data(), version.data() + version.size(), major);
       if (major > kNewestKnownMajor)
@@ -141,7 +139,8 @@ base::Result<void> NsysReader::read_versions() {
                             fmt::format("the export has schema {}, newer than any that is known here: read as far as its "
                                         "tables look familiar",
                                         version));
-    }
+      return {};
+    }));
   }
   return {};
 }
@@ -163,15 +162,11 @@ base::Result<void> NsysReader::prepare_strings() {
     string_query_.emplace(*std::move(query));
     return {};
   }
-  auto rows = database_.query(present->select("StringIds"));
-  if (!rows) return std::move(rows).error();
-  while (true) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) return {};
-    const auto [it, inserted] = strings_.emplace(rows->integer(0), recording_.intern(rows->text(1)));
-    if (!inserted && recording_.text(it->second) != rows->text(1)) ++two_texts_;
-  }
+  return database_.each_row(present->select("StringIds"), [&](const Rows& row) -> base::Result<void> {
+    const auto [it, inserted] = strings_.emplace(row.integer(0), recording_.intern(row.text(1)));
+    if (!inserted && recording_.text(it->second) != row.text(1)) ++two_texts_;
+    return {};
+  });
 }
 
 base::Result<ir::StringId> NsysReader::string(std::int64_t id) {
@@ -252,20 +247,17 @@ base::Result<void> NsysReader::read_launches() {
     list += std::to_string(names->integer(0));
   }
   if (list.empty()) return {};
-  auto rows = database_.query(present->select("CUPTI_ACTIVITY_KIND_RUNTIME", fmt::format("\"nameId\" IN ({})", list)));
-  if (!rows) return std::move(rows).error();
-  while (true) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) return {};
+  const std::string calls = present->select("CUPTI_ACTIVITY_KIND_RUNTIME", fmt::format("\"nameId\" IN ({})", list));
+  return database_.each_row(calls, [&](const Rows& row) -> base::Result<void> {
     TimelineLaunch launch;
-    const std::uint32_t process = process_of(rows->integer(2));
-    launch.start_ns = rows->integer(0);
-    launch.dur_ns = std::max<std::int64_t>(0, rows->integer(1) - launch.start_ns);
-    launch.correlation = correlation_key(process, correlation_of(*rows, 3));
-    launch.pid = (rows->integer(2) >> 24) & 0xffffff;
+    const std::uint32_t process = process_of(row.integer(2));
+    launch.start_ns = row.integer(0);
+    launch.dur_ns = std::max<std::int64_t>(0, row.integer(1) - launch.start_ns);
+    launch.correlation = correlation_key(process, correlation_of(row, 3));
+    launch.pid = (row.integer(2) >> 24) & 0xffffff;
     if (launch.correlation != 0) timeline_.launches.push_back(launch);
-  }
+    return {};
+  });
 }
 
 // graphNodeId is graph << 32 | node; graphId has a column of its own since schema 3.24.
@@ -276,45 +268,6 @@ NodeKey node_of(const Rows& rows, int node_column, int graph_column) {
   node.graph_id = to_u32(rows.integer(graph_column));
   if (node.graph_id == 0) node.graph_id = static_cast<std::uint32_t>(node.node_id >> 32);
   return node;
-}
-
-base::Result<void> NsysReader::read_kernels() {
-  constexpr std::string_view kTable = "CUPTI_ACTIVITY_KIND_KERNEL";
-  auto present = columns(kTable, {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "mangledName",
-                                  "demangledName", "shortName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
-                                  "staticSharedMemory", "dynamicSharedMemory", "registersPerThread", "graphNodeId", "graphId"});
-  if (!present) return std::move(present).error();
-  if (!present->has_table()) return {};
-  auto rows = database_.query(present->select(kTable));
-  if (!rows) return std::move(rows).error();
-  while (true) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) return {};
-    OpShape shape;
-    for (const int column : {6, 7, 8}) {
-      if (rows->is_null(column)) continue;
-      auto name = string(rows->integer(column));
-      if (!name) return std::move(name).error();
-      shape.name = *name;
-      if (shape.name != ir::kEmptyString) break;
-    }
-    if (!shape.name.is_valid() || shape.name == ir::kEmptyString) {
-      shape.name = ir::kEmptyString;
-      ++unnamed_;
-    }
-    shape.grid = {to_u32(rows->integer(9)), to_u32(rows->integer(10)), to_u32(rows->integer(11))};
-    shape.block = {to_u32(rows->integer(12)), to_u32(rows->integer(13)), to_u32(rows->integer(14))};
-    shape.shared_bytes = to_u32(rows->integer(15)) + to_u32(rows->integer(16));
-    shape.registers = to_u32(rows->integer(17));
-    TimelineOp op;
-    const std::uint32_t process = process_of_op(*rows, 5);
-    op.correlation = correlation_of(*rows, 4);
-    op.node = timeline_.intern_node(node_of(*rows, 18, 19));
-    op.shape = timeline_.intern_shape(shape);
-    op.lane = lane_of(*rows, 2, 3, process);
-    add_op(rows->integer(0), rows->integer(1), !rows->is_null(0) && !rows->is_null(1), op);
-  }
 }
 
 std::string_view copy_name(std::int64_t kind) {
@@ -333,29 +286,64 @@ std::string_view copy_name(std::int64_t kind) {
   }
 }
 
-base::Result<void> NsysReader::read_copies(std::string_view table, NodeKind kind) {
-  auto present = columns(table, {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes", "copyKind",
-                                 "graphNodeId", "graphId"});
+// `own` are the table's columns that shape_of(row) reads, from kFirstOwn on.
+template <typename ShapeOf>
+base::Result<void> NsysReader::read_operations(std::string_view table, std::initializer_list<std::string_view> own, ShapeOf&& shape_of) {
+  std::vector<std::string_view> wanted = {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", "graphId"};
+  CGLINT_CHECK(wanted.size() == std::size_t{kFirstOwn});
+  wanted.insert(wanted.end(), own);
+  auto present = columns(table, std::move(wanted));
   if (!present) return std::move(present).error();
   if (!present->has_table()) return {};
-  auto rows = database_.query(present->select(table));
-  if (!rows) return std::move(rows).error();
-  while (true) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) return {};
+  return database_.each_row(present->select(table), [&](const Rows& row) -> base::Result<void> {
+    base::Result<OpShape> shape = shape_of(row);
+    if (!shape) return std::move(shape).error();
+    TimelineOp op;
+    const std::uint32_t process = process_of_op(row, 5);
+    op.correlation = correlation_of(row, 4);
+    op.node = timeline_.intern_node(node_of(row, 6, 7));
+    op.shape = timeline_.intern_shape(*shape);
+    op.lane = lane_of(row, 2, 3, process);
+    add_op(row.integer(0), row.integer(1), !row.is_null(0) && !row.is_null(1), op);
+    return {};
+  });
+}
+
+base::Result<void> NsysReader::read_kernels() {
+  return read_operations(
+      "CUPTI_ACTIVITY_KIND_KERNEL",
+      {"mangledName", "demangledName", "shortName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "staticSharedMemory",
+       "dynamicSharedMemory", "registersPerThread"},
+      [&](const Rows& row) -> base::Result<OpShape> {
+        OpShape shape;
+        for (const int column : {kFirstOwn, kFirstOwn + 1, kFirstOwn + 2}) {
+          if (row.is_null(column)) continue;
+          auto name = string(row.integer(column));
+          if (!name) return std::move(name).error();
+          shape.name = *name;
+          if (shape.name != ir::kEmptyString) break;
+        }
+        if (!shape.name.is_valid() || shape.name == ir::kEmptyString) {
+          shape.name = ir::kEmptyString;
+          ++unnamed_;
+        }
+        const auto number = [&](int own) { return to_u32(row.integer(kFirstOwn + own)); };
+        shape.grid = {number(3), number(4), number(5)};
+        shape.block = {number(6), number(7), number(8)};
+        shape.shared_bytes = number(9) + number(10);
+        shape.registers = number(11);
+        return shape;
+      });
+}
+
+base::Result<void> NsysReader::read_copies(std::string_view table, NodeKind kind) {
+  return read_operations(table, {"bytes", "copyKind"}, [&](const Rows& row) -> base::Result<OpShape> {
     OpShape shape;
     shape.kind = kind;
-    shape.name = recording_.intern(kind == NodeKind::memset ? std::string_view("Memset") : copy_name(rows->integer(7)));
-    shape.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(rows->integer(6), 0));
-    TimelineOp op;
-    const std::uint32_t process = process_of_op(*rows, 5);
-    op.correlation = correlation_of(*rows, 4);
-    op.node = timeline_.intern_node(node_of(*rows, 8, 9));
-    op.shape = timeline_.intern_shape(shape);
-    op.lane = lane_of(*rows, 2, 3, process);
-    add_op(rows->integer(0), rows->integer(1), !rows->is_null(0) && !rows->is_null(1), op);
-  }
+    shape.name = recording_.intern(kind == NodeKind::memset ? std::string_view("Memset") : copy_name(row.integer(kFirstOwn + 1)));
+    shape.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(row.integer(kFirstOwn), 0));
+    return shape;
+  });
 }
 
 base::Result<void> NsysReader::read_graph_trace() {
@@ -363,26 +351,22 @@ base::Result<void> NsysReader::read_graph_trace() {
   auto present = columns(kTable, {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId", "graphExecId"});
   if (!present) return std::move(present).error();
   if (!present->has_table()) return {};
-  auto rows = database_.query(present->select(kTable));
-  if (!rows) return std::move(rows).error();
-  while (true) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) return {};
-    GraphTraceRow row;
-    row.start_ns = rows->integer(0);
-    row.end_ns = rows->integer(1);
-    if (rows->is_null(0) || rows->is_null(1) || row.end_ns < row.start_ns) {
+  return database_.each_row(present->select(kTable), [&](const Rows& row) -> base::Result<void> {
+    GraphTraceRow launch;
+    launch.start_ns = row.integer(0);
+    launch.end_ns = row.integer(1);
+    if (row.is_null(0) || row.is_null(1) || launch.end_ns < launch.start_ns) {
       ++bad_rows_;
-      continue;
+      return {};
     }
-    const std::uint32_t process = process_of_op(*rows, 5);
-    row.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(2)), 0x7fffffff));
-    row.stream = static_cast<std::uint64_t>(rows->integer(3));
-    row.correlation = correlation_key(process, correlation_of(*rows, 4));
-    const std::uint64_t graph = rows->integer(7) != 0 ? to_u32(rows->integer(7)) : to_u32(rows->integer(6));
-    graph_rows_[{process, graph}].push_back(row);
-  }
+    const std::uint32_t process = process_of_op(row, 5);
+    launch.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(row.integer(2)), 0x7fffffff));
+    launch.stream = static_cast<std::uint64_t>(row.integer(3));
+    launch.correlation = correlation_key(process, correlation_of(row, 4));
+    const std::uint64_t graph = row.integer(7) != 0 ? to_u32(row.integer(7)) : to_u32(row.integer(6));
+    graph_rows_[{process, graph}].push_back(launch);
+    return {};
+  });
 }
 
 // What was on the NVTX stack of the capturing thread when a node was created: the layer's name, often. The nodes of an
@@ -397,17 +381,13 @@ base::Result<void> NsysReader::read_node_context() {
     auto present = columns(table, {"start", "globalTid", "graphNodeId", "originalGraphNodeId"});
     if (!present) return std::move(present).error();
     if (!present->has("graphNodeId") || !present->has("globalTid")) continue;
-    auto rows = database_.query(present->select(table));
-    if (!rows) return std::move(rows).error();
-    while (true) {
-      auto more = rows->next();
-      if (!more) return std::move(more).error();
-      if (!*more) break;
-      const auto node = static_cast<std::uint64_t>(rows->integer(2));
-      if (node == 0) continue;
-      creations.try_emplace({process_of(rows->integer(1)), node},
-                            Creation{static_cast<std::uint64_t>(rows->integer(3)), rows->integer(1), rows->integer(0)});
-    }
+    CGLINT_TRY(database_.each_row(present->select(table), [&](const Rows& row) -> base::Result<void> {
+      const auto node = static_cast<std::uint64_t>(row.integer(2));
+      if (node != 0)
+        creations.try_emplace({process_of(row.integer(1)), node},
+                              Creation{static_cast<std::uint64_t>(row.integer(3)), row.integer(1), row.integer(0)});
+      return {};
+    }));
   }
   if (creations.empty()) return {};
   // The moments to look at, per thread, by time.
@@ -436,31 +416,27 @@ base::Result<void> NsysReader::read_node_context() {
   auto present = columns("NVTX_EVENTS", {"start", "end", "eventType", "text", "textId", "globalTid"});
   if (!present) return std::move(present).error();
   if (!present->has("start") || !present->has("end") || !present->has("globalTid")) return {};
-  auto rows = database_.query(present->select("NVTX_EVENTS", "\"eventType\" IN (59, 60)"));
-  if (!rows) return std::move(rows).error();
-  while (true) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) break;
-    if (rows->is_null(1)) continue;
-    const auto it = moments.find(rows->integer(5));
-    if (it == moments.end()) continue;
-    const std::int64_t start = rows->integer(0), end = rows->integer(1);
+  CGLINT_TRY(database_.each_row(present->select("NVTX_EVENTS", "\"eventType\" IN (59, 60)"), [&](const Rows& row) -> base::Result<void> {
+    if (row.is_null(1)) return {};
+    const auto it = moments.find(row.integer(5));
+    if (it == moments.end()) return {};
+    const std::int64_t start = row.integer(0), end = row.integer(1);
     auto moment = std::lower_bound(it->second.begin(), it->second.end(), start,
                                    [](const Moment& m, std::int64_t time) { return m.time_ns < time; });
-    if (moment == it->second.end() || moment->time_ns > end) continue;
+    if (moment == it->second.end() || moment->time_ns > end) return {};
     ir::StringId text = ir::kEmptyString;
-    if (!rows->is_null(3)) {
-      text = recording_.intern(rows->text(3));
-    } else if (!rows->is_null(4)) {
-      auto interned = string(rows->integer(4));
+    if (!row.is_null(3)) {
+      text = recording_.intern(row.text(3));
+    } else if (!row.is_null(4)) {
+      auto interned = string(row.integer(4));
       if (!interned) return std::move(interned).error();
       text = *interned;
     }
-    if (text == ir::kEmptyString) continue;
+    if (text == ir::kEmptyString) return {};
     for (; moment != it->second.end() && moment->time_ns <= end; ++moment)
       if (moment->ranges.size() < kMaxRangesPerNode) moment->ranges.emplace_back(start, -end, text);
-  }
+    return {};
+  }));
   std::vector<ir::StringId> names;
   for (const auto& [key, root] : root_of) {
     auto& list = moments[root.first];
@@ -479,23 +455,21 @@ base::Result<void> NsysReader::read_gpus() {
   auto present = columns("TARGET_INFO_GPU", {"id", "name", "smCount", "computeMajor", "computeMinor", "totalMemory", "uuid"});
   if (!present) return std::move(present).error();
   if (!present->has_table()) return {};
-  auto rows = database_.query(present->select("TARGET_INFO_GPU"));
-  if (!rows) return std::move(rows).error();
+  constexpr std::size_t kMaxGpus = 1024;
   std::vector<ir::Gpu> gpus;
-  while (gpus.size() < 1024) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) break;
+  CGLINT_TRY(database_.each_row(present->select("TARGET_INFO_GPU"), [&](const Rows& row) -> base::Result<void> {
+    if (gpus.size() == kMaxGpus) return {};
     ir::Gpu gpu;
-    gpu.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(rows->integer(0)), 0x7fffffff));
-    gpu.name = recording_.intern(rows->text(1));
-    gpu.sm_count = to_u32(rows->integer(2));
-    gpu.compute_major = to_u32(rows->integer(3));
-    gpu.compute_minor = to_u32(rows->integer(4));
-    gpu.memory_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(rows->integer(5), 0));
-    gpu.uuid = recording_.intern(rows->text(6));
+    gpu.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(row.integer(0)), 0x7fffffff));
+    gpu.name = recording_.intern(row.text(1));
+    gpu.sm_count = to_u32(row.integer(2));
+    gpu.compute_major = to_u32(row.integer(3));
+    gpu.compute_minor = to_u32(row.integer(4));
+    gpu.memory_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(row.integer(5), 0));
+    gpu.uuid = recording_.intern(row.text(6));
     gpus.push_back(gpu);
-  }
+    return {};
+  }));
   for (ir::Process& process : recording_.processes) process.gpus = gpus;
   return {};
 }
@@ -504,16 +478,11 @@ base::Result<void> NsysReader::read_processes() {
   auto present = columns("PROCESSES", {"globalPid", "name"});
   if (!present) return std::move(present).error();
   if (!present->has("globalPid") || !present->has("name")) return {};
-  auto rows = database_.query(present->select("PROCESSES"));
-  if (!rows) return std::move(rows).error();
-  while (true) {
-    auto more = rows->next();
-    if (!more) return std::move(more).error();
-    if (!*more) return {};
-    const auto it = processes_.find(rows->integer(0) & ~std::int64_t{0xffffff});
-    if (it == processes_.end()) continue;
-    recording_.processes[ir::ProcessId(it->second)].command = recording_.intern(rows->text(1));
-  }
+  return database_.each_row(present->select("PROCESSES"), [&](const Rows& row) -> base::Result<void> {
+    const auto it = processes_.find(row.integer(0) & ~std::int64_t{0xffffff});
+    if (it != processes_.end()) recording_.processes[ir::ProcessId(it->second)].command = recording_.intern(row.text(1));
+    return {};
+  });
 }
 
 // Graph mode has one row per launch and no nodes: the graphs are listed, and say what they cannot tell.
