@@ -111,7 +111,12 @@ struct NotChecked {
   std::string file;
   std::string graph_name;            // "" when it holds for the whole input
   ir::FactSet missing;
-  std::string reason;                // one phrase: "the input has no dependency edges"
+  std::vector<std::string> reasons;  // phrases, all of which hold: "the input has no dependency edges"
+  [[nodiscard]] std::string reason() const {  // the phrases in one
+    std::string all;
+    for (const std::string& each : reasons) all += (all.empty() ? "" : "; ") + each;
+    return all;
+  }
   std::uint32_t graph_count = 1;     // graphs of the file for which the same holds
   bool requested = false;            // the user asked for this rule or limit by name
 };

@@ -41,19 +41,18 @@ ir::FactSet missing_facts(const RuleInfo& rule, ir::FactSet present) {
   return best;
 }
 
-std::string reason_for(const ir::Recording& recording, const ir::Graph& graph, ir::FactSet missing) {
-  std::string reason;
+std::vector<std::string> reasons_for(const ir::Recording& recording, const ir::Graph& graph, ir::FactSet missing) {
+  std::vector<std::string> reasons;
   for (int i = 0; i < ir::kFactCount; ++i) {
     const auto fact = static_cast<ir::Fact>(i);
     if (!missing.contains(fact)) continue;
     const auto spoiled = std::find_if(graph.spoiled.begin(), graph.spoiled.end(),
                                       [&](const ir::SpoiledFact& entry) { return entry.fact == fact; });
     const std::string_view phrase = spoiled != graph.spoiled.end() ? recording.text(spoiled->reason) : ir::fact_missing_phrase(fact);
-    if (reason.find(phrase) != std::string::npos) continue;
-    if (!reason.empty()) reason += "; ";
-    reason += phrase;
+    const auto says_it = [&](const std::string& reason) { return reason.find(phrase) != std::string::npos; };
+    if (std::none_of(reasons.begin(), reasons.end(), says_it)) reasons.emplace_back(phrase);
   }
-  return reason;
+  return reasons;
 }
 
 // Higher is worse: the finding that stands for its equals in other graphs.
@@ -141,13 +140,13 @@ struct InputChecker::State final : FindingSink {
     findings.push_back(std::move(finding));
   }
 
-  void not_checked(ir::FactSet missing, std::string_view reason) override { add_not_checked(missing, reason); }
+  void not_checked(ir::FactSet missing, std::string_view reason) override { add_not_checked(missing, {std::string(reason)}); }
 
-  void add_not_checked(ir::FactSet missing, std::string_view reason) {
+  void add_not_checked(ir::FactSet missing, std::vector<std::string> reasons) {
     ++unchecked_count;
     const RuleInfo& info = rule->info();
     for (NotChecked& entry : not_checked_entries) {
-      if (entry.code == info.code && entry.missing == missing && entry.reason == reason) {
+      if (entry.code == info.code && entry.missing == missing && entry.reasons == reasons) {
         ++entry.graph_count;
         return;
       }
@@ -158,7 +157,7 @@ struct InputChecker::State final : FindingSink {
     entry.file = summary.file;
     if (graph != nullptr) entry.graph_name = recording->text(graph->info.name);
     entry.missing = missing;
-    entry.reason = reason;
+    entry.reasons = std::move(reasons);
     entry.requested = config.requested_by_name(info) || info.opt_in;
     not_checked_entries.push_back(std::move(entry));
   }
@@ -211,11 +210,11 @@ struct InputChecker::State final : FindingSink {
     ir::FactSet given;  // by the user, not by the input
     if (config.moe_configs != nullptr) given.insert(ir::Fact::moe_config_table);
     if (const ir::FactSet missing = missing_facts(info, graph->facts.unite(given)); !missing.empty()) {
-      add_not_checked(missing, reason_for(*recording, *graph, missing));
+      add_not_checked(missing, reasons_for(*recording, *graph, missing));
       return false;
     }
     if (capture_failed(graph->info) && !concerns_captures(info)) {
-      add_not_checked({}, "the capture failed, so there is no such graph");
+      add_not_checked({}, {"the capture failed, so there is no such graph"});
       return false;
     }
     return true;

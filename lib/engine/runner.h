@@ -54,6 +54,7 @@ struct InputSummary {
     std::string timeline_file, timeline_graph, graph;
     bool by_id = false;
     std::size_t replays = 0, operations = 0, matched = 0, ambiguous = 0, out_of_order = 0;
+    std::string doubt;                                 // why the two may be no pair; empty: nothing says so
   };
   std::vector<JoinLine> joins;
   std::string join_problem;                            // "" or why nothing was joined although it was asked for

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 
 #include "analysis/kernel_identity.h"
+#include "analysis/node_times.h"
 #include "analysis/predicted_streams.h"
 #include "analysis/replay_streams.h"
+#include "analysis/stream_graph.h"
+#include "analysis/stream_model.h"
 
 namespace cglint::join {
 namespace {
@@ -185,6 +189,14 @@ std::optional<std::unordered_map<std::uint64_t, NodeId>> node_ids(const ir::Grap
   return ids;
 }
 
+// What the operations of a replay look like.
+std::vector<std::uint32_t> tokens_of(std::span<const ir::ReplayOp> operations, const Candidate& traced) {
+  std::vector<std::uint32_t> tokens;
+  tokens.reserve(operations.size());
+  for (const ir::ReplayOp& op : operations) tokens.push_back(op.node.is_valid() ? traced.token[op.node] : ~std::uint32_t{0});
+  return tokens;
+}
+
 void move_replays(ir::Graph& graph, const Candidate& candidate, ir::Graph& traced, const Candidate& traced_candidate, Match& match) {
   const auto ids = node_ids(graph, traced);
   match.by_id = ids.has_value();
@@ -192,10 +204,8 @@ void move_replays(ir::Graph& graph, const Candidate& candidate, ir::Graph& trace
   for (ir::Replay replay : traced.replays) {
     const auto first = static_cast<std::uint32_t>(graph.replay_ops.size());
     const auto source = traced.ops(replay);
-    std::vector<std::uint32_t> tokens;
-    tokens.reserve(source.size());
     std::vector<ir::ReplayOp> operations(source.begin(), source.end());
-    for (const ir::ReplayOp& op : operations) tokens.push_back(op.node.is_valid() ? traced_candidate.token[op.node] : ~std::uint32_t{0});
+    const std::vector<std::uint32_t> tokens = tokens_of(operations, traced_candidate);
     if (ids) {
       for (ir::ReplayOp& op : operations) {
         ++match.operations;
@@ -247,6 +257,79 @@ std::optional<Contradiction> stream_contradiction(const ir::Recording& structure
   return Contradiction{std::string(structure.text(graph.info.name)), std::string(timeline.text(traced.info.name)), predicted.count, measured.max};
 }
 
+// Whether every operation of the first complete launch is a node of the graph, and starts after all of its predecessors.
+bool launch_follows_edges(const ir::Graph& graph, const Candidate& target, const ir::Graph& traced, const Candidate& source) {
+  const auto replay = std::find_if(traced.replays.begin(), traced.replays.end(), [](const ir::Replay& r) { return r.complete; });
+  if (replay == traced.replays.end()) return false;
+  const ir::ReplayOps ops = traced.ops(*replay);
+  std::vector<ir::ReplayOp> operations(ops.begin(), ops.end());
+  Match match;
+  LaunchMatcher(graph, target).run(operations, tokens_of(operations, source), match);
+  return match.matched == match.operations && match.out_of_order == 0;
+}
+
+// Whether the trace's nodes, by their ids, are the graph's nodes in the order of creation.
+bool ids_give_creation_order(const ir::Graph& graph, const Candidate& target, const ir::Graph& traced, const Candidate& source) {
+  if (!traced.facts.contains(Fact::node_identity) || traced.source_id.empty() || !graph.facts.contains(Fact::creation_order)) return false;
+  std::vector<NodeId> by_id;
+  for (const NodeId node : traced.nodes())
+    if (ir::is_activity(traced.kind[node])) by_id.push_back(node);
+  std::stable_sort(by_id.begin(), by_id.end(), [&](NodeId a, NodeId b) { return traced.source_id[a] < traced.source_id[b]; });
+  std::size_t next = 0;
+  for (const NodeId node : graph.nodes()) {
+    if (!ir::is_activity(graph.kind[node]) || (!graph.enabled.empty() && graph.enabled[node] == 0)) continue;
+    if (next == by_id.size() || source.token[by_id[next]] != target.token[node]) return false;
+    ++next;
+  }
+  return next == by_id.size();
+}
+
+// Without a programmatic launch the kernels of a stream run one after the other.
+bool streams_overlap_themselves(const ir::Graph& traced) {
+  if (!traced.facts.contains(Fact::replay_times)) return false;
+  const std::int64_t tolerance = analysis::clock_tolerance_ns(traced);
+  std::map<analysis::StreamKey, std::int64_t> end;
+  for (const ir::Replay& replay : traced.replays) {
+    end.clear();
+    for (const ir::ReplayOp& op : traced.ops(replay)) {
+      if (op.kind != ir::NodeKind::kernel) continue;
+      const auto [it, is_first] = end.try_emplace({op.device, op.stream}, op.end_ns);
+      if (!is_first && it->second - op.start_ns > tolerance) return true;
+      it->second = std::max(it->second, op.end_ns);
+    }
+  }
+  return false;
+}
+
+// Whether the graph would have `count` streams if its edges between kernels were programmatic: all of them, or those into kernels
+// with one predecessor.
+bool programmatic_edges_give(const ir::Recording& structure, const ir::Graph& graph, std::uint32_t count) {
+  analysis::StreamGraphColumns columns = analysis::stream_graph(structure, graph);
+  std::vector<std::uint32_t> predecessors(columns.kinds.size());
+  for (const analysis::StreamEdge& edge : columns.edges) ++predecessors[edge.to];
+  for (const bool all : {false, true}) {
+    for (analysis::StreamEdge& edge : columns.edges)
+      if (columns.kinds[edge.from] == analysis::StreamNodeKind::kernel && columns.kinds[edge.to] == analysis::StreamNodeKind::kernel &&
+          (all || predecessors[edge.to] == 1))
+        edge.type = analysis::StreamEdgeType::programmatic;
+    if (analysis::predict_stream_count(columns.view()) == count) return true;
+  }
+  return false;
+}
+
+// Why the two are taken for a pair although their stream counts contradict each other; empty if they are not.
+std::string_view reason_to_join(const ir::Recording& structure, const Candidate& target, const ir::Recording& timeline, const Candidate& source,
+                                std::uint32_t measured) {
+  const ir::Graph& graph = *structure.graphs[target.id];
+  const ir::Graph& traced = *timeline.graphs[source.id];
+  if (!launch_follows_edges(graph, target, traced, source)) return {};
+  if (ids_give_creation_order(graph, target, traced, source)) return "the trace's node ids are in the order of the graph's nodes";
+  if (graph.facts.contains(Fact::edge_data)) return {};
+  if (streams_overlap_themselves(traced)) return "kernels of one stream overlap, as programmatic launches do, which the graph's edges do not tell";
+  if (programmatic_edges_give(structure, graph, measured)) return "programmatic edges, which the graph's edges do not tell, would give that number";
+  return {};
+}
+
 bool takes_replays(const ir::Graph& graph) {
   return graph.info.role != ir::GraphRole::body && graph.info.role != ir::GraphRole::eager && graph.replays.empty() &&
          graph.facts.contains_all({Fact::nodes, Fact::edges});
@@ -274,18 +357,24 @@ Report join_timeline(ir::Recording& structure, ir::Recording& timeline, bool for
     std::size_t best = targets.size();
     double best_fit = kMinimumFit;
     std::optional<Contradiction> contradiction;
+    std::optional<Doubt> best_doubt;
     for (std::size_t t = 0; t < targets.size(); ++t) {
       const double fit = similarity(targets[t], source);
       if (fit < kMinimumFit) continue;
-      if (!force) {
-        if (auto found = stream_contradiction(structure, targets[t], timeline, source)) {
+      std::optional<Doubt> doubt;
+      if (auto found = force ? std::nullopt : stream_contradiction(structure, targets[t], timeline, source)) {
+        const std::string_view why = reason_to_join(structure, targets[t], timeline, source, found->measured);
+        if (why.empty()) {
           contradiction = std::move(found);
           continue;
         }
+        doubt = Doubt{found->predicted, found->measured, why};
       }
-      if (best == targets.size() || std::tuple(fit, !used[t]) > std::tuple(best_fit, !used[best])) {
+      // One that raises no doubt comes first.
+      if (best == targets.size() || std::tuple(!doubt, fit, !used[t]) > std::tuple(!best_doubt, best_fit, !used[best])) {
         best = t;
         best_fit = fit;
+        best_doubt = doubt;
       }
     }
     if (best == targets.size()) {
@@ -298,6 +387,7 @@ Report join_timeline(ir::Recording& structure, ir::Recording& timeline, bool for
     Match match;
     match.structure_graph = structure.text(graph.info.name);
     match.timeline_graph = timeline.text(traced.info.name);
+    match.doubt = best_doubt;
     move_replays(graph, targets[best], traced, source, match);
     report.matches.push_back(std::move(match));
     timeline.graphs[id].reset();

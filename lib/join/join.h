@@ -3,12 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/recording.h"
 
 namespace cglint::join {
+
+// Stream counts of a graph and of the trace that do not fit together.
+struct Doubt {
+  std::uint32_t predicted = 0, measured = 0;
+  std::string_view why_joined;  // a phrase
+};
 
 // One graph of the structure and the traced graph that was matched to it.
 struct Match {
@@ -19,9 +27,11 @@ struct Match {
   std::size_t matched = 0;         // of them, those tied to a node
   std::size_t ambiguous = 0;       // matched, but another unordered node looked the same
   std::size_t out_of_order = 0;    // matched although a predecessor in the graph had not started
-  // matched / operations.
+  std::optional<Doubt> doubt;      // the two may be of different recordings of the same operations
+  // matched / operations; half of that in doubt.
   [[nodiscard]] double quality() const {
-    return operations > 0 ? static_cast<double>(matched) / static_cast<double>(operations) : 0.0;
+    const double share = operations > 0 ? static_cast<double>(matched) / static_cast<double>(operations) : 0.0;
+    return doubt ? share / 2 : share;
   }
 };
 
@@ -45,7 +55,12 @@ struct Report {
 // (all predecessors taken) that looks the same, preferring the stream its predecessor ran on. Graphs that already have
 // replays, bodies and eager launches are left alone.
 // The same operations in another order of recording make another graph: where the graph's predicted stream count is certain
-// and the trace shows another one, the two are not joined, unless `force`.
+// and the trace shows another one, the two are not joined, unless `force` or something speaks for the pair: each operation of a launch
+// follows its predecessors, and
+// - the trace has node ids, and their order gives the graph's kernels in the order of creation; or
+// - the graph does not tell programmatic edges from full ones (DOT), on which streams depend, and either operations of one stream
+//   overlap in the trace, as only programmatic launches do, or programmatic edges throughout would give the measured count.
+// Such a match carries the doubt.
 Report join_timeline(ir::Recording& structure, ir::Recording& timeline, bool force = false);
 
 }  // namespace cglint::join

@@ -145,10 +145,12 @@ Json input_json(const engine::InputSummary& input) {
   json["graphs"] = std::move(graphs);
   if (!input.joins.empty()) {
     Json joins = Json::array();
-    for (const auto& join : input.joins)
+    for (const auto& join : input.joins) {
       joins.push_back({{"graph", join.graph}, {"timeline_file", join.timeline_file}, {"timeline_graph", join.timeline_graph}, {"by_id", join.by_id},
                        {"launches", join.replays}, {"operations", join.operations}, {"matched", join.matched}, {"ambiguous", join.ambiguous},
                        {"out_of_order", join.out_of_order}});
+      if (!join.doubt.empty()) joins.back()["doubt"] = join.doubt;
+    }
     json["joins"] = std::move(joins);
   }
   if (!input.join_problem.empty()) json["join_problem"] = input.join_problem;
@@ -199,7 +201,7 @@ std::string render_json(const engine::Report& report, const engine::Config& conf
     Json item = {{"code", entry.code}, {"slug", entry.slug}, {"file", entry.file}, {"graph", entry.graph_name}};
     item["graph_count"] = entry.graph_count;
     item["missing"] = facts_json(entry.missing);
-    item["reason"] = entry.reason;
+    item["reason"] = entry.reason();
     item["requested"] = entry.requested;
     unchecked.push_back(std::move(item));
   }

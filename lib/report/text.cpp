@@ -1,6 +1,7 @@
 #include "report/text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -170,29 +171,31 @@ void append_inputs(std::string& out, const engine::Report& report) {
                          loss.offset_bytes != ~std::uint64_t{0} ? fmt::format(" (first at byte {})", loss.offset_bytes) : "", facts);
     }
     for (const auto& join : input.joins)
-      out += fmt::format("{}: graph {} joined with {} of {} by {}: {} of {} operations in {} matched{}{}\n", printable(input.file), printable(join.graph),
+      out += fmt::format("{}: graph {} joined with {} of {} by {}: {} of {} operations in {} matched{}{}{}\n", printable(input.file), printable(join.graph),
                          printable(join.timeline_graph), printable(join.timeline_file), join.by_id ? "node id" : "kernel sequence", join.matched,
                          join.operations, base::count_of(join.replays, "launch", "launches"),
                          join.ambiguous > 0 ? fmt::format(", {} ambiguous", join.ambiguous) : "",
-                         join.out_of_order > 0 ? fmt::format(", {} out of order", join.out_of_order) : "");
+                         join.out_of_order > 0 ? fmt::format(", {} out of order", join.out_of_order) : "",
+                         join.doubt.empty() ? "" : fmt::format("; doubtful: {}", printable(join.doubt, 1000)));
     if (!input.join_problem.empty()) out += fmt::format("{}: {}\n", printable(input.file), printable(input.join_problem, 1000));
     if (input.nothing_to_check)
       out += fmt::format("{}: nothing to check: {}\n", printable(input.file), printable(input.nothing_reason, 1000));
   }
 }
 
+// One line for each thing that is missing, with the rules that need it; what most rules need comes first. A rule that misses several
+// things is in several lines.
 void append_not_checked(std::string& out, const engine::Report& report, const Painter& paint) {
-  // "not checked", one line per input and reason.
-  std::map<std::pair<std::string, std::string>, std::vector<const engine::NotChecked*>> reasons;
-  for (const engine::NotChecked& entry : report.not_checked) reasons[{entry.file, entry.reason}].push_back(&entry);
-  for (const auto& [key, entries] : reasons) {
-    std::string codes;
-    bool requested = false;
-    for (const engine::NotChecked* entry : entries) {
-      if (codes.find(entry->code) == std::string::npos) codes += (codes.empty() ? "" : ", ") + entry->code;
-      requested |= entry->requested;
-    }
-    out += fmt::format("{}: {}{}: {}: {}\n", printable(key.first), paint.bold("not checked"), requested ? " although asked for" : "", codes, printable(key.second, 1000));
+  std::map<std::pair<std::string, bool>, std::map<std::string, std::set<std::string>>> inputs;  // (file, asked for) -> reason -> codes
+  for (const engine::NotChecked& entry : report.not_checked)
+    for (const std::string& reason : entry.reasons) inputs[{entry.file, entry.requested}][reason].insert(entry.code);
+  for (const auto& [key, codes_by_reason] : inputs) {
+    const auto& [file, requested] = key;
+    std::vector<std::pair<std::string, std::set<std::string>>> lines(codes_by_reason.begin(), codes_by_reason.end());
+    std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+    for (const auto& [reason, codes] : lines)
+      out += fmt::format("{}: {}{} ({}): {}\n", printable(file), paint.bold("not checked"), requested ? " although asked for" : "", printable(reason, 1000),
+                         fmt::join(codes, ", "));
   }
 }
 

@@ -81,7 +81,10 @@ bool check_joined(const std::string& structure_path, const std::string& timeline
   const join::Report joined = join::join_timeline(*structure, *timeline, options.force_join);
   for (const join::Match& match : joined.matches)
     structure_checker->add_join({timeline_path, match.timeline_graph, match.structure_graph, match.by_id, match.replays, match.operations,
-                                 match.matched, match.ambiguous, match.out_of_order});
+                                 match.matched, match.ambiguous, match.out_of_order,
+                                 match.doubt ? fmt::format("predicted to replay on {}, the launches use {}; joined because {}",
+                                                           base::count_of(match.doubt->predicted, "stream"), match.doubt->measured, match.doubt->why_joined)
+                                             : std::string()});
   for (const join::Contradiction& found : joined.contradictions)
     structure_checker->set_join_problem(fmt::format("graph {} is predicted to replay on {}, but its launches in {} use {}: taken for another recording and checked "
                                                     "separately (--join joins them all the same)",
@@ -233,7 +236,7 @@ int run_lint(LintOptions& options) {
       if (input.nothing_to_check) print_error(fmt::format("{}: nothing to check: {}", input.file, input.nothing_reason));
     }
     for (const engine::NotChecked& entry : report.not_checked)
-      if (entry.requested || config.fail_on_unchecked) print_error(fmt::format("{}: {} not checked: {}", entry.file, entry.code, entry.reason));
+      if (entry.requested || config.fail_on_unchecked) print_error(fmt::format("{}: {} not checked: {}", entry.file, entry.code, entry.reason()));
   }
   return options.exit_zero && code == kExitFindings ? kExitClean : code;
 }

@@ -59,7 +59,7 @@ TEST(Runner, MissingFactsAreNotCheckedAndNeverClean) {
   Report report = run_one(config);
   ASSERT_EQ(report.not_checked.size(), 1U);
   EXPECT_EQ(report.not_checked[0].code, "CG002");
-  EXPECT_EQ(report.not_checked[0].reason, "the input has no dependency edges");
+  EXPECT_EQ(report.not_checked[0].reason(), "the input has no dependency edges");
   EXPECT_TRUE(report.inputs[0].nothing_to_check);  // no rule at all could look at the input
   EXPECT_EQ(report.exit_code(config), 4);
   // With one rule that could, the run is clean unless unchecked rules fail it.
@@ -90,7 +90,7 @@ TEST(Runner, SpoiledFactsGiveTheirOwnReason) {
   recordings[0].graphs[ir::GraphId(0)]->spoiled.push_back({Fact::edges, recordings[0].intern("three edge lines were lost")});
   const Report report = run(config, std::move(recordings));
   ASSERT_EQ(report.not_checked.size(), 1U);
-  EXPECT_EQ(report.not_checked[0].reason, "three edge lines were lost");
+  EXPECT_EQ(report.not_checked[0].reason(), "three edge lines were lost");
 }
 
 TEST(Runner, PossibleFindingsAreCountedButNotShown) {
@@ -135,7 +135,7 @@ TEST(Runner, LateDoubtIsNotChecked) {
   const Config config = only({"CG007"});
   const Report report = run_one(config);
   ASSERT_EQ(report.not_checked.size(), 1U);
-  EXPECT_EQ(report.not_checked[0].reason, "no ranges after all");
+  EXPECT_EQ(report.not_checked[0].reason(), "no ranges after all");
   EXPECT_EQ(report.exit_code(config), 4);
 }
 

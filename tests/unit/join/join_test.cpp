@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <set>
 
+#include "analysis/stream_model.h"
 #include "ir/graph_builder.h"
+#include "unit/analysis/stream_graphs.h"
 
 namespace cglint::join {
 namespace {
@@ -195,6 +199,114 @@ TEST(Join, AContradictingStreamCountIsAnotherRecording) {
   EXPECT_EQ(report.contradictions[0].measured, 2U);
   EXPECT_GT(report.contradictions[0].predicted, 2U);
   EXPECT_NE(timeline.graphs[ir::GraphId(0)], nullptr);
+}
+
+// The recorded order, read off the trace's node ids, speaks for the pair, and another order against it.
+TEST(Join, NodeIdsInTheOrderOfCreationSpeakForThePair) {
+  for (const bool same_order : {true, false}) {
+    const auto plan = layered(6);
+    ir::Recording structure, timeline;
+    add_structure(structure, "decode", plan);
+    const auto truth = add_timeline(timeline, "traced", plan, 2, 3);
+    ir::Graph& traced = *timeline.graphs[ir::GraphId(0)];
+    traced.facts.insert(Fact::node_identity);
+    traced.source_id.assign(plan.size(), 0);
+    const auto ops = traced.ops(traced.replays[ir::ReplayId(0)]);
+    // Else: the side block of each layer was recorded before the main block.
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const std::uint32_t node = truth[0][i];
+      traced.source_id[ops[i].node] = 100 + (same_order || node % 4 == 0 ? node : node % 4 == 3 ? node - 2 : node + 1);
+    }
+    const Report report = join_timeline(structure, timeline);
+    if (same_order) {
+      ASSERT_EQ(report.matches.size(), 1U);
+      const Match& match = report.matches[0];
+      ASSERT_TRUE(match.doubt);
+      EXPECT_EQ(match.doubt->measured, 2U);
+      EXPECT_GT(match.doubt->predicted, 2U);
+      EXPECT_EQ(match.matched, match.operations);
+      EXPECT_DOUBLE_EQ(match.quality(), 0.5);
+    } else {
+      EXPECT_TRUE(report.matches.empty());
+      EXPECT_EQ(report.contradictions.size(), 1U);
+    }
+  }
+}
+
+// DOT does not tell programmatic edges from full ones, and streams depend on them: graphs as measured, with their edges taken as full.
+TEST(Join, UnknownProgrammaticEdgesAreNoContradiction) {
+  std::size_t contradictory = 0, refused = 0;
+  for (const test_support::MeasuredGraph& measured : test_support::read_stream_graphs(std::string(CGLINT_TEST_DATA) + "/streams/typed.graphs.gz")) {
+    if (!measured.family.starts_with("programmatic")) continue;
+    const auto count = static_cast<std::uint32_t>(measured.kinds.size());
+    ASSERT_TRUE(std::all_of(measured.kinds.begin(), measured.kinds.end(), [](auto kind) { return kind == analysis::StreamNodeKind::kernel; }));
+    ir::Recording structure, timeline;
+    ir::GraphBuilder graph, traced;
+    std::vector<std::uint32_t> missing(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      for (auto [recording, builder] : {std::pair(&structure, &graph), std::pair(&timeline, &traced)}) {
+        ir::KernelNode kernel;
+        kernel.function = recording->intern_function("kernel_" + std::to_string(i % 5));
+        builder->add_kernel(recording->intern("kernel_" + std::to_string(i % 5)), kernel);
+      }
+    }
+    for (const analysis::StreamEdge& edge : measured.edges) {
+      graph.add_edge(NodeId(edge.from), NodeId(edge.to));
+      ++missing[edge.to];
+    }
+    // One launch: a kernel starts when those before it have ended, behind a programmatic edge when they have started.
+    std::vector<std::int64_t> start(count), end(count);
+    std::map<std::int32_t, std::uint32_t> last_on;
+    std::vector<bool> done(count);
+    std::vector<ir::ReplayOp> ops;
+    std::int64_t clock = 0;
+    bool overlaps = false;
+    while (ops.size() < count) {
+      for (std::uint32_t i = 0; i < count; ++i) {
+        if (done[i] || missing[i] != 0) continue;
+        done[i] = true;
+        std::set<std::uint32_t> programmatic;
+        start[i] = clock + 1;
+        for (const analysis::StreamEdge& edge : measured.edges) {
+          if (edge.from == i) --missing[edge.to];
+          if (edge.to != i) continue;
+          if (edge.type == analysis::StreamEdgeType::programmatic) programmatic.insert(edge.from);
+          start[i] = std::max(start[i], programmatic.contains(edge.from) ? start[edge.from] + 500 : end[edge.from]);
+        }
+        const auto [last, is_first] = last_on.try_emplace(measured.streams[i], i);
+        if (!is_first && !programmatic.contains(last->second)) start[i] = std::max(start[i], end[last->second]);
+        overlaps = overlaps || (!is_first && start[i] + 100 < end[last->second]);
+        last->second = i;
+        clock = start[i];
+        end[i] = start[i] + 5000 + i;
+        ir::ReplayOp op;
+        op.node = NodeId(i);
+        op.start_ns = start[i];
+        op.end_ns = end[i];
+        op.stream = static_cast<std::uint64_t>(measured.streams[i]);
+        ops.push_back(op);
+      }
+    }
+    ir::Replay replay;
+    replay.ops = {0, count};
+    for (const ir::ReplayOp& op : ops) traced.graph().replay_ops.push_back(op);
+    traced.graph().replays.push_back(replay);
+    graph.graph().facts = {Fact::nodes, Fact::edges, Fact::creation_order, Fact::kernel_names, Fact::launch_config};
+    traced.graph().facts = {Fact::nodes, Fact::kernel_names, Fact::launch_config, Fact::replay_streams, Fact::replay_times};
+    structure.graphs.push_back(std::move(*graph.finish()));
+    timeline.graphs.push_back(std::move(*traced.finish()));
+    const Report report = join_timeline(structure, timeline);
+    ASSERT_EQ(report.matches.size() + report.contradictions.size(), 1U);
+    if (!report.contradictions.empty()) {
+      EXPECT_FALSE(overlaps) << "line " << measured.line;
+      ++contradictory;
+      ++refused;
+    } else if (report.matches[0].doubt) {
+      ++contradictory;
+    }
+  }
+  EXPECT_GT(contradictory, 100U);
+  EXPECT_LT(refused * 8, contradictory) << refused << " of " << contradictory;
 }
 
 TEST(Join, UsesIdsWhereBothSidesHaveThem) {

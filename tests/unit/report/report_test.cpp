@@ -72,7 +72,7 @@ TEST(Text, StatisticsCountWhatCouldNotBeChecked) {
     entry.code = "CG201";
     entry.slug = "serialized-fork";
     entry.file = file;
-    entry.reason = "a long reason, another for each input " + entry.file;
+    entry.reasons = {"a long reason, another for each input " + entry.file};
     report.not_checked.push_back(entry);
   }
   report.inputs[0].has_data_loss = true;
@@ -83,6 +83,32 @@ TEST(Text, StatisticsCountWhatCouldNotBeChecked) {
   EXPECT_NE(text.find("not checked in 2 inputs: CG201\n"), std::string::npos) << text;
   EXPECT_NE(text.find("1 input lost data\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("long reason"), std::string::npos) << text;
+}
+
+// One line for each thing that is missing, and no rule without all of its reasons.
+TEST(Text, WhatIsMissingIsNamedOnce) {
+  engine::Report report;
+  const auto add = [&](const char* code, std::vector<std::string> reasons, bool requested = false) {
+    engine::NotChecked entry;
+    entry.code = code;
+    entry.file = "a.dot";
+    entry.reasons = std::move(reasons);
+    entry.requested = requested;
+    report.not_checked.push_back(std::move(entry));
+  };
+  add("CG101", {"no streams"});
+  add("CG202", {"no streams", "no times"});
+  add("CG203", {"no times", "no parameters"});
+  add("CG203", {"no times"});  // of another graph
+  add("CG204", {"no times"});
+  add("CG301", {"no parameters"}, true);
+  const std::string text = render_text(report, engine::Config(), {});
+  EXPECT_NE(text.find("a.dot: not checked (no times): CG202, CG203, CG204\n"
+                      "a.dot: not checked (no streams): CG101, CG202\n"
+                      "a.dot: not checked (no parameters): CG203\n"
+                      "a.dot: not checked although asked for (no parameters): CG301\n"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Text, ColoursOnlyWhenAsked) {
