@@ -208,6 +208,23 @@ def unordered_conflict() -> None:
         g.accesses += [[node, hex(reads), hex(reads + 4096), "r"], [node, hex(writes), hex(writes + 4096), "w"]]
     write(place + "bad/measured", g.lines())
 
+    # Words of structs without signature, beside a writer of the buffer that they point at. One is padding: an address once, numbers
+    # after that. The others always are addresses: an array of pointers.
+    g = MemoryGraph()
+    x, q, out, first, second = (g.buffer(1 << 16) for _ in range(5))
+    g.blocks = [{"base": allocation["base"], "size_bytes": 1 << 16, "state": "active"} for allocation in g.allocations]
+    for layer in range(4):
+        for written, kernel, struct in ((out, "step(StepArgs)", {0: x, 8: out if layer == 0 else ("long", 3 + layer)}),
+                                        (second, "gather(Inputs)", {0: first, 8: second})):
+            g.launch(ADD, [q, q, q, ("long", 256)])
+            g.wait(1, 0)
+            g.launch(ADD, [q, q, written, ("long", 256)], 1)
+            g.launch(kernel, [struct])
+            g.wait(0, 1)
+    g.launch(ADD, [q, q, q, ("long", 256)])
+    (ROOT / "tests/golden/cli/conflict_in_padding").mkdir(parents=True, exist_ok=True)
+    write("../tests/golden/cli/conflict_in_padding/recording", g.lines())
+
 
 def redundant_fill() -> None:
     place = "redundancy/redundant_fill/"

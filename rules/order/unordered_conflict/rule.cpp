@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "rules/common/arguments.h"
 #include "rules/common/describe.h"
 #include "rules/common/memory.h"
 #include "rules/common/order.h"
@@ -74,6 +75,12 @@ class UnorderedConflict final : public engine::Rule {
     for (const ir::AllocatorBlock& block : context.recording.allocator_blocks) block_bases.push_back(block.base);
     std::sort(block_bases.begin(), block_bases.end());
 
+    std::optional<WordHistory> history;  // made when it is asked for
+    const auto is_no_pointer = [&](const Access& row) {
+      if (row.known()) return false;
+      if (!history) history.emplace().see(graph);
+      return may_be_padding(context, *history, row);
+    };
     std::vector<Conflict> conflicts;
     std::size_t pairs = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -89,7 +96,7 @@ class UnorderedConflict final : public engine::Rule {
         conflict.second = in_order ? &b : &a;
         conflict.common = {b.begin, std::min(range.end, sure_bytes(b).end)};
         const std::optional<Confidence> confidence = judge(context, table, ordered, block_bases, *conflict.first, *conflict.second);
-        if (!confidence) continue;
+        if (!confidence || is_no_pointer(a) || is_no_pointer(b)) continue;
         conflict.confidence = *confidence;
         conflict.starts_in_order = started.ordered(a.node, b.node);
         conflicts.push_back(conflict);
@@ -109,6 +116,18 @@ class UnorderedConflict final : public engine::Rule {
   }
 
  private:
+  // Whether a row of unknown direction comes from a word of which nothing in the graph says that it is a pointer: the padding of a
+  // struct holds what the caller's stack held before.
+  static bool may_be_padding(const engine::GraphContext& context, const WordHistory& history, const Access& row) {
+    const ir::KernelNode* const kernel = context.graph.kernel(row.node);
+    if (kernel == nullptr || !kernel->function.is_valid()) return false;
+    const auto words = context.graph.params_of(*kernel);
+    const auto word = std::find_if(words.begin(), words.end(),
+                                   [&](const ir::ParamWord& w) { return w.slot == row.slot && w.offset_bytes == row.offset_bytes; });
+    return word != words.end() && !history.is_pointer(context.recording, context.analyses.identities().of(kernel->function), kernel->function,
+                                                      static_cast<std::size_t>(word - words.begin()));
+  }
+
   static std::optional<Confidence> judge(const engine::GraphContext& context, const analysis::AccessTable& table, const analysis::Reachability& ordered,
                                          const std::vector<std::uint64_t>& block_bases, const Access& a, const Access& b) {
     const ir::Graph& graph = context.graph;
