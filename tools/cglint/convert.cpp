@@ -5,6 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <map>
+#include <new>
+#include <string_view>
 
 #include "base/text.h"
 #include "commands.h"
@@ -69,6 +72,22 @@ int fail(const base::Error& error) {
   return exit_code_of(error);
 }
 
+// What the input's graphs could not vouch for. The output says so too, but not where its format has no place for it (DOT).
+void print_spoiled(const ir::Recording& recording, const std::string& input) {
+  std::map<std::string_view, ir::FactSet> facts_by_reason;
+  for (const auto& graph : recording.graphs) {
+    if (graph == nullptr) continue;
+    for (const ir::SpoiledFact& spoiled : graph->spoiled) facts_by_reason[recording.text(spoiled.reason)].insert(spoiled.fact);
+  }
+  for (const ir::Loss& loss : recording.losses) facts_by_reason.erase(recording.text(loss.what));  // printed with its number
+  for (const auto& [reason, facts] : facts_by_reason) {
+    std::string names;
+    for (int i = 0; i < ir::kFactCount; ++i)
+      if (facts.contains(static_cast<ir::Fact>(i))) names += fmt::format("{}{}", names.empty() ? "" : ", ", ir::fact_name(static_cast<ir::Fact>(i)));
+    print_stderr(fmt::format("{}: not to be relied on: {} ({})\n", base::printable(input), names, base::printable(reason)));
+  }
+}
+
 int run_convert(const ConvertOptions& options) {
   const std::string to = options.to.empty() ? format_of(options.output) : options.to;
   if (to.empty()) {
@@ -109,7 +128,7 @@ int run_convert(const ConvertOptions& options) {
   const std::string target = direct ? options.output : fmt::format("{}.{}.tmp", options.output, getpid());
   std::string summary;
   base::Result<void> result;
-  {
+  try {
     if (to == "capture") {
       exporter::CaptureWriterOptions writer;
       writer.producer = "cglint " + version_text();
@@ -139,16 +158,19 @@ int run_convert(const ConvertOptions& options) {
       }
       if (sink && result) result = (*sink)->close();
     }
+  } catch (const std::bad_alloc&) {
+    result = import::out_of_memory(options.input);
   }
   if (result && !direct && std::rename(target.c_str(), options.output.c_str()) != 0)
     result = base::make_error(base::ErrorCode::io, "cannot rename the finished file").with_file(options.output);
   if (!result) {
     if (!direct) std::remove(target.c_str());
     base::Error error = result.error();
-    error.file = options.output;  // not the temporary's name
+    if (error.file.empty() || error.file == target) error.file = options.output;
     return fail(error);
   }
   if (options.output != "-") print_stderr(fmt::format("wrote {}: {}\n", base::printable(options.output), summary));
+  print_spoiled(*recording, options.input);
   int code = kExitClean;
   for (const ir::Loss& loss : recording->losses) {
     if (loss.severity == ir::Loss::Severity::info) continue;
