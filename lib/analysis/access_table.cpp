@@ -385,6 +385,14 @@ void apply_measured(std::vector<Access>& rows, std::span<const ir::MeasuredAcces
   }
   for (const ir::MeasuredAccess& m : measured) {
     if (m.begin >= m.end || (!m.reads && !m.writes)) continue;
+    // What an exact row states already: it is confirmed, and says more (which argument, whether all of it is written).
+    const auto stated = std::find_if(kept.begin(), kept.end(), [&](const Access& row) {
+      return row.exact() && row.begin <= m.begin && m.end <= row.end && m.writes && row.may_write() && m.reads == row.may_read();
+    });
+    if (stated != kept.end()) {
+      if (stated->begin == m.begin && stated->end == m.end && stated->trust == AccessTrust::table) stated->trust = AccessTrust::measured;
+      continue;
+    }
     Access row;
     row.node = node;
     row.begin = m.begin;

@@ -22,7 +22,7 @@ namespace {
 constexpr int kMaxTokens = 8192;
 // Of a layer against the reference: the tensor cores add products of fp8 values with few bits, and an activation that lies near the
 // middle of two steps of fp8 may be rounded the other way. Weights of the experts 5 % too small give an rms error of 0.05.
-constexpr PartError kTolerance = {0.2, 0.03};
+constexpr PartError kTolerance = {0.2, 0.035};
 
 constexpr std::array kPresets = {
     PresetInfo{"k2-tp4", "hidden 7168, 384 experts of intermediate 512 (2048 over 4 GPUs), top-8", RoutedStack::kLayers},

@@ -85,7 +85,8 @@ TEST(LayerCheck, BothErrorsAreInUnitsOfTheRootMeanSquare) {
 // A token none of whose experts is on this shard adds nothing, and must.
 TEST(LayerCheck, NothingIsRightWhereNothingIsWanted) {
   EXPECT_EQ(part_error({0, 0}, {0, 0}).largest, 0);
-  for (const PartError& error : {part_error({0, 1e-6F}, {0, 0}), part_error({}, {}), part_error({0, 0}, {0}), part_error({std::nanf(""), 1}, {1, 1})}) {
+  for (const PartError& error :
+       {part_error({0, 1e-6F}, {0, 0}), part_error({}, {}), part_error({0, 0}, {0}), part_error({std::nanf(""), 1}, {1, 1})}) {
     EXPECT_TRUE(std::isinf(error.largest));
     EXPECT_TRUE(std::isinf(error.rms));
   }

@@ -105,7 +105,7 @@ def page():
         for job in document["jobs"]:
             runs = [run for run in job["runs"] if run.get("exit_code") in (0, 1, 4)]
             failed = len(job["runs"]) - len(runs)
-            text.append(f"**{job['question'][0].upper()}{job['question'][1:]}** (`{job['command']}`)" + (f", {failed} runs failed" if failed else "") + "\n")
+            text.append(f"**{job['question'][0].upper()}{job['question'][1:]}** (`{job['command']}`)" + (f", {failed} runs failed" if failed else "") + (f"; commit {job['commit']}" if "commit" in job else "") + "\n")
             if job["name"] == "memcheck":
                 text.append(f"{len(runs)} variants, {number(job.get('memcheck_errors'))} errors.\n")
             elif not runs:

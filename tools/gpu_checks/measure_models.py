@@ -9,7 +9,7 @@ BIN has cglint and the programs beside it. OUT is a folder that may hold an earl
 measured again. After each job OUT/models-MODEL.json (one document a model: every job's runs), OUT/recordings/MODEL/ (few layers) and
 OUT/full/MODEL/ (published depth) are up to date.
 --relint takes the findings of these recordings anew, without a GPU: after a rule has changed.
---collect copies them to where the repository keeps them: docs/measurements/models-MODEL-DATE.json, reference_models/MODEL/recordings/.
+--collect brings them to where the repository keeps them: docs/measurements/models-MODEL-DATE.json, reference_models/MODEL/recordings/.
 
 Exit codes: 0 all jobs done, 1 an output was wrong or a finding not as expected, 2 wrong usage, 3 a run failed, 4 jobs are left (time
 or memory was short; run it again).
@@ -215,7 +215,13 @@ def collect(out, repository):
     for path in sorted(out.glob("models-*.json")):
         document = json.loads(path.read_text())
         target = repository / "docs/measurements" / f"models-{document['model']}-{document['date'][:10]}.json"
-        shutil.copy(path, target)
+        # Jobs that were not run this time keep their results of the newest file, with the commit of those.
+        earlier = sorted(target.parent.glob(f"models-{document['model']}-20*.json"))
+        if earlier:
+            old = json.loads(earlier[-1].read_text())
+            names = {job["name"] for job in document["jobs"]}
+            document["jobs"] += [{"commit": old["commit"], "date": old["date"], **job} for job in old["jobs"] if job["name"] not in names]
+        target.write_text(json.dumps(document, indent=1) + "\n")
         print(target)
     for folder in sorted((out / "recordings").glob("*")):
         target = repository / "reference_models" / folder.name / "recordings"

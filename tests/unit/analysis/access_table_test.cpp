@@ -332,6 +332,27 @@ TEST_F(AccessTableTest, MeasurementsReplaceInference) {
   EXPECT_EQ(table.of(both)[0].begin, kBase + 0x40);
 }
 
+// A table that is right is confirmed: its row stays, with what it says beyond the bytes.
+TEST_F(AccessTableTest, MeasurementsConfirmExactRows) {
+  const KernelTable known = user_table(R"(format = 1
+[[kernel]]
+match = '^fill$'
+params = ["float*", "int"]
+access = { 0 = { mode = "write_all", bytes = "p1 * 4" } }
+)");
+  const ir::NodeId right = kernel("fill", {word(0, kBase), word(1, 16, 0, 4)});
+  const ir::NodeId beyond = kernel("fill", {word(0, kBase + 0x1000), word(1, 16, 0, 4)});
+  builder_.graph().measured_accesses = {{right, kBase, kBase + 64, false, true}, {beyond, kBase + 0x1000, kBase + 0x1080, false, true}};
+  const AccessTable table = build(known);
+  ASSERT_EQ(table.of(right).size(), 1U);
+  EXPECT_EQ(table.of(right)[0].trust, AccessTrust::measured);
+  EXPECT_EQ(table.of(right)[0].slot, 0);
+  EXPECT_TRUE(table.of(right)[0].writes_all);
+  ASSERT_EQ(table.of(beyond).size(), 2U);  // more than the table knows
+  EXPECT_EQ(table.of(beyond)[0].trust, AccessTrust::table);
+  EXPECT_EQ(table.of(beyond)[1].end, kBase + 0x1080);
+}
+
 // Some reads were found: those that are inferred stay beside them.
 TEST_F(AccessTableTest, SomeMeasuredReadsAddToTheInferredOnes) {
   const ir::NodeId node = kernel("_Z1kPKfPf", {word(0, kBase), word(1, kBase + 0x10000)});
