@@ -114,7 +114,7 @@ def page():
                 text.append(serving(runs))
             elif job["name"] == "stream_cost":
                 text.append(sweep(sorted(runs, key=lambda run: (run["layers"], run.get("connections", 0))), ["layers", "connections"]))
-            elif job["name"].startswith(("batches", "large_batches", "tokens")):
+            elif job["name"].startswith(("batches", "large_batches", "tokens", "large_tokens")):
                 text.append(sweep(runs, ["batch"]))
             else:
                 text.append(variants(runs))
