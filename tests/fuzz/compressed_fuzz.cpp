@@ -121,7 +121,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   bool failed = false;
   const std::string text = drain(file, 1 + data[3] * std::size_t{7}, failed);
   if (cut != 0) {
-    CGLINT_CHECK(content.starts_with(text));
+    // Fewer bytes than a magic number are taken for a plain file.
+    if (file.size() >= 4) CGLINT_CHECK(content.starts_with(text));
     return 0;
   }
   CGLINT_CHECK(!failed && text == content);
