@@ -67,7 +67,10 @@ class MissedOverlap final : public engine::Rule {
     const ir::Graph& graph = context.graph;
     if (graph.node_count() < 4) return;
     const analysis::NodeTimes& times = context.analyses.node_times();
-    if (!times.available) return sink.not_checked({Fact::node_identity}, "the replay operations could not be matched to nodes");
+    if (!times.available) {
+      if (graph.replays.empty()) return sink.not_checked({Fact::replay_times}, "no replay of this graph was recorded");
+      return sink.not_checked({Fact::node_identity}, "the replay operations could not be matched to nodes");
+    }
     const Dependences dependences(context);
     if (dependences.gave_up()) return sink.not_checked({}, "too many accesses share bytes");
     std::vector<Missed> found;

@@ -44,7 +44,10 @@ class OverlapLostAtReplay final : public engine::Rule {
     const std::vector<analysis::ForkJoinRegion>& regions = context.analyses.fork_join_regions();
     if (regions.empty()) return;
     const analysis::NodeTimes& times = context.analyses.node_times();
-    if (!times.available) return sink.not_checked({Fact::node_identity}, "the replay operations could not be matched to nodes");
+    if (!times.available) {
+      if (context.graph.replays.empty()) return sink.not_checked({Fact::replay_times}, "no replay of this graph was recorded");
+      return sink.not_checked({Fact::node_identity}, "the replay operations could not be matched to nodes");
+    }
     const std::vector<analysis::RegionOverlap>& overlaps = context.analyses.region_overlaps();
     const double min_branch_us = context.config.number(kInfo, "min_branch_us");
     const double max_efficiency = context.config.number(kInfo, "max_efficiency");
