@@ -304,6 +304,10 @@ class Builder {
       row.writes_all = known->writes_all;
       if (!known->all_if.empty()) row.writes_all = launch_value(known->all_if, graph, kernel, identity).value_or(0) != 0;
     }
+    // Who marks inputs as const means the others to be written.
+    row.looks_written = row.mode == AccessMode::unknown && param != nullptr && param->is_pointer &&
+                        std::any_of(identity.params.begin(), identity.params.end(),
+                                    [](const KernelIdentity::Param& other) { return other.is_pointer && other.points_to_const; });
     row.extent = AccessExtent::start_only;
     row.end = saturating_add(word.value, 1);
     if (recording_.allocations.contains(word.allocation)) {

@@ -38,6 +38,7 @@ struct Access {
   AccessTrust trust = AccessTrust::pointer;
   AccessExtent extent = AccessExtent::bounding;
   bool writes_all = false;       // everything it covers is written before it is read
+  bool looks_written = false;    // direction unknown, but a pointer to mutable in a signature that has pointers to const
   std::uint16_t slot = kNoSlot;  // kernel parameter and byte in it; kNoSlot for other nodes and measured rows
   std::uint16_t offset_bytes = 0;
   ir::AllocationId allocation;  // where known

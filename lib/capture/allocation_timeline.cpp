@@ -6,6 +6,7 @@ namespace cglint::capture {
 
 void AllocationTimeline::free(std::map<std::uint64_t, AllocationRow>::iterator place, std::uint64_t sequence) {
   place->second.free_sequence = sequence;
+  held_freed_ = held_freed_ || place->second.is_held;
   if (changed_.erase(place->first) != 0) {
     short_lived_.push_back(place->second);
     if (short_lived_.size() > kMaxShortLived) {
@@ -33,7 +34,7 @@ void AllocationTimeline::add(std::uint64_t base, std::uint64_t size_bytes, const
     ++overlaps_;
     place = next;
   }
-  live_.emplace(base, AllocationRow{next_id_++, base, size_bytes, kind, device, sequence, 0});
+  live_.emplace(base, AllocationRow{next_id_++, base, size_bytes, kind, device, sequence, 0, false});
   changed_.insert(base);
 }
 
@@ -60,6 +61,13 @@ void AllocationTimeline::remove_range(std::uint64_t base, std::uint64_t size_byt
     free(place, sequence);
     place = next;
   }
+}
+
+void AllocationTimeline::hold(std::uint64_t address) {
+  auto place = live_.upper_bound(address);
+  if (address == 0 || place == live_.begin()) return;
+  --place;
+  if (address - place->first < place->second.size_bytes) place->second.is_held = true;
 }
 
 const AllocationRow* AllocationTimeline::find(std::uint64_t address) const {

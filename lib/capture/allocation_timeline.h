@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <utility>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct AllocationRow {
   const char* kind = "unknown";  // a name of the schema's allocation.kind
   std::int32_t device = -1;
   std::uint64_t alloc_sequence = 0, free_sequence = 0;  // 0: before recording, not freed
+  bool is_held = false;  // a graph has its address
 };
 
 // Rows that were made and freed between two calls of take_changes(): of more than these the oldest are
@@ -37,6 +39,10 @@ class AllocationTimeline {
   void remove_range(std::uint64_t base, std::uint64_t size_bytes, std::uint64_t sequence);
   // The live allocation that contains the address, or null. Valid until the next change.
   [[nodiscard]] const AllocationRow* find(std::uint64_t address) const;
+  // A graph has this address.
+  void hold(std::uint64_t address);
+  // Was memory freed since the last call that a graph has the address of?
+  bool take_held_freed() { return std::exchange(held_freed_, false); }
   // Rows that are new or changed since the last call; freed ones that were reported are forgotten.
   std::vector<AllocationRow> take_changes();
 
@@ -53,6 +59,7 @@ class AllocationTimeline {
   std::deque<AllocationRow> short_lived_;            // never reported
   std::uint32_t next_id_ = 0;
   std::uint64_t overlaps_ = 0, forgotten_ = 0;
+  bool held_freed_ = false;
 };
 
 }  // namespace cglint::capture

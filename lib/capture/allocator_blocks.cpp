@@ -44,6 +44,7 @@ void write_blocks(std::span<const std::uint64_t> words, std::span<const std::str
       json.field("state", kStates[words[begin + 2]]);
       if (const std::string_view pool = pools[words[begin + 4]]; !pool.empty()) json.field("pool", pool);
       if (words[begin + 3] != 0) json.hex_field("stream", words[begin + 3]);
+      if (words[begin + kBlockSince] != 0) json.field("alloc_sequence", words[begin + kBlockSince]);
       json.end_object();
     }
     json.end_array();

@@ -9,9 +9,12 @@
 
 namespace cglint::capture {
 
-// A block is five words: base address, size in bytes, state (0 active, 1 given back but still in use by a
-// stream, 2 free), the handle of its stream, and an index into the names of pools.
-inline constexpr std::size_t kBlockWords = 5;
+// A block is six words: base address, size in bytes, state (0 active, 1 given back but still in use by a
+// stream, 2 free), the handle of its stream, an index into the names of pools, and when it was last handed out: an active
+// one has been held since. As told by the framework the last is a time (microseconds since 1970), as written a sequence
+// number; 0: not known.
+inline constexpr std::size_t kBlockWords = 6;
+inline constexpr std::size_t kBlockSince = 5;
 
 // What is wrong with the words, or "".
 std::string check_blocks(std::span<const std::uint64_t> words, std::size_t pool_count);

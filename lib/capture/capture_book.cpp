@@ -43,6 +43,8 @@ void CaptureBook::end_capture(Handle graph, const SyncCall& call) {
   GraphEntry& entry = graphs_[graph];
   entry.captured = true;
   entry.status = "ok";
+  entry.failure.reset();  // the program left it early, which is written; what it had captured by then is a graph
+  entry.is_written = false;
   entry.end_sequence = call.sequence;
   entry.syncs.push_back(call);
   entry.pending_edges.clear();
@@ -109,6 +111,10 @@ std::vector<CaptureBook::ActiveCapture> CaptureBook::active() const {
   for (const auto& [stream, active] : active_) {
     const GraphEntry* const entry = active.orphan ? &*active.orphan : find(active.graph);
     captures.push_back({stream, active.graph, entry != nullptr && entry->failure.has_value()});
+    if (entry == nullptr) continue;
+    captures.back().begin_sequence = entry->begin_sequence;
+    for (const SyncCall& call : entry->syncs)
+      if (call.kind == SyncCall::Kind::begin_capture) captures.back().thread = call.thread;
   }
   return captures;
 }

@@ -96,6 +96,8 @@ class CaptureBook {
   struct ActiveCapture {
     Handle origin_stream = 0, graph = 0;
     bool has_failed = false;
+    std::uint32_t thread = 0;          // that began it
+    std::uint64_t begin_sequence = 0;
   };
   [[nodiscard]] std::vector<ActiveCapture> active() const;
   // The first failure of a capture is its cause; those that follow are its consequences.

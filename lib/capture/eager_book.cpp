@@ -88,6 +88,19 @@ void EagerBook::add(Handle handle, const EagerLaunch& launch) {
   function.rows.push_back(std::move(row));
 }
 
+void EagerBook::add_copy(const char* kind, const NodeOrigin& origin) {
+  for (Copy& copy : copies_) {
+    if (copy.kind != kind || copy.origin.stack != origin.stack || copy.origin.stream != origin.stream) continue;
+    ++copy.launches;
+    return;
+  }
+  if (copies_.size() < kEagerCopies) {
+    copies_.push_back({kind, origin, 1});
+  } else {
+    ++folded_;
+  }
+}
+
 GraphRecord EagerBook::take() {
   GraphRecord graph;
   graph.role = "eager";
@@ -124,6 +137,17 @@ GraphRecord EagerBook::take() {
     }
     graph.nodes.push_back(std::move(node));
   }
+  for (const Copy& copy : copies_) {
+    NodeRecord node;
+    node.kind = copy.kind;
+    node.origin = copy.origin;
+    node.has_origin = true;
+    node.launches = copy.launches;
+    graph.nodes.push_back(std::move(node));
+  }
+  if (!copies_.empty())
+    std::stable_sort(graph.nodes.begin(), graph.nodes.end(), [](const NodeRecord& a, const NodeRecord& b) { return a.origin.sequence < b.origin.sequence; });
+  copies_.clear();
   for (auto& [handle, function] : functions_) {
     if (function.launches != 0) ++function.periods;
     function.launches = 0;

@@ -1,6 +1,6 @@
 // Kernel launches outside capture (warm-up, eager steps), folded: a row per function, call site and set of
 // argument values, with the number of launches that it stands for. Memory is bounded; launches are always
-// counted. Not thread safe.
+// counted. Copies and fills only where a capture misses them. Not thread safe.
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@ inline constexpr std::uint32_t kEagerArguments = 4;     // argument sets that ar
 inline constexpr std::uint32_t kEagerCompared = 4096;   // launches of a function that are compared, then only counted
 inline constexpr std::size_t kEagerBytes = std::size_t{8} << 20;  // of all rows' arguments
 inline constexpr std::size_t kEagerFunctions = 16384;             // of the process
+inline constexpr std::size_t kEagerCopies = 1024;                 // kinds and call sites of copies and fills
 
 struct EagerLaunch {
   std::array<std::uint32_t, 3> grid{}, block{};
@@ -39,6 +40,8 @@ class EagerBook {
   void describe(Handle function, FunctionRecord record);
   // Of a function that is known.
   void add(Handle function, const EagerLaunch& launch);
+  // A copy or fill ("memcpy", "memset"), put on a stream that does not capture by a thread whose capture is open.
+  void add_copy(const char* kind, const NodeOrigin& origin);
   // A graph of the launches since the last call, in the order of each row's first launch; no nodes if there
   // were none.
   GraphRecord take();
@@ -58,7 +61,13 @@ class EagerBook {
     std::uint32_t launches = 0, periods = 0;  // launches of this period
     std::vector<Row> rows;
   };
+  struct Copy {
+    const char* kind;
+    NodeOrigin origin;
+    std::uint32_t launches = 1;
+  };
   std::unordered_map<Handle, Function> functions_;
+  std::vector<Copy> copies_;
   std::vector<unsigned char> scratch_;
   std::size_t bytes_ = 0;
   std::uint64_t folded_ = 0;

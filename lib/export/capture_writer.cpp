@@ -1326,6 +1326,7 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
       if (block.pool.is_valid() && block.pool != ir::kEmptyString)
         json.field("pool", recording.text(block.pool));
       optional_hex(json, "stream", block.stream);
+      optional_field(json, "alloc_sequence", block.alloc_sequence, 0);
       json.end_object();
     }
     json.end_array();

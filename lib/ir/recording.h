@@ -93,6 +93,7 @@ struct AllocatorBlock {
   StringId pool;
   std::uint64_t stream = 0;
   std::uint64_t sequence = 0;         // when this state was seen
+  std::uint64_t alloc_sequence = 0;   // active: handed out after this moment, and not given back since; 0: not known
   ProcessId process;
 };
 

@@ -56,6 +56,8 @@ WordType word_type(const ir::Recording& recording, const analysis::KernelIdentit
 }
 
 void WordHistory::see(const ir::Graph& graph) {
+  constexpr std::size_t kMostValues = 64;
+  const bool is_eager = graph.info.role == ir::GraphRole::eager;
   if (!graph.facts.contains(ir::Fact::kernel_params)) return;
   for (const ir::NodeId node : graph.nodes()) {
     const ir::KernelNode* const kernel = graph.kernel(node);
@@ -75,8 +77,26 @@ void WordHistory::see(const ir::Graph& graph) {
       }
       if (word.inside++ == 0) word.first = params[i].value;
       word.several = word.several || word.first != params[i].value;
+      std::vector<std::uint64_t>& values = is_eager ? word.outside_capture : word.in_graphs;
+      if (word.many || !word.in_struct || std::find(values.begin(), values.end(), params[i].value) != values.end()) continue;
+      if (values.size() < kMostValues) values.push_back(params[i].value);
+      else word.many = true;
     }
   }
+}
+
+bool WordHistory::can_be_no_padding(const std::vector<Word>& words, std::size_t index) {
+  constexpr std::size_t kSmall = 64, kLargestAlignment = 16;
+  const auto is_address = [](const Word& word) { return word.inside > 0 && word.numbers == 0 && word.elsewhere <= word.inside; };
+  const ir::ParamWord& word = words[index].word;
+  if (!is_address(words[index])) return false;
+  std::size_t bytes = 0;
+  for (const Word& other : words)
+    if (other.word.slot == word.slot) bytes = std::max(bytes, std::size_t{other.word.offset_bytes} + other.word.size_bytes);
+  if (bytes > kSmall) return false;
+  if (bytes % kLargestAlignment != 0 || word.offset_bytes % kLargestAlignment == 0) return true;
+  // Behind it stands an address, which needs no such alignment.
+  return index + 1 < words.size() && words[index + 1].word.slot == word.slot && is_address(words[index + 1]);
 }
 
 bool WordHistory::is_pointer(const ir::Recording& recording, const analysis::KernelIdentity& identity, ir::FunctionId function, std::size_t index) const {
@@ -94,7 +114,12 @@ bool WordHistory::is_pointer(const ir::Recording& recording, const analysis::Ker
   const bool only_addresses = std::all_of(words.begin(), words.end(), [&](const Word& word) {
     return word.word.slot != seen.word.slot || (word.numbers == 0 && word.inside > 0 && word.elsewhere <= word.inside);
   });
-  if (only_addresses) return true;
+  if (only_addresses || can_be_no_padding(words, index)) return true;
+  if (!seen.many && seen.elsewhere == 0 && !seen.in_graphs.empty() &&
+      std::all_of(seen.in_graphs.begin(), seen.in_graphs.end(), [&](std::uint64_t value) {
+        return std::find(seen.outside_capture.begin(), seen.outside_capture.end(), value) != seen.outside_capture.end();
+      }))
+    return true;
   return seen.several && seen.inside >= kFew && seen.elsewhere * kFew <= seen.inside;
 }
 

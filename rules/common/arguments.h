@@ -32,6 +32,10 @@ class WordHistory {
   // - a known-kernel table names its offset;
   // - all words of its struct always look like addresses, and at least half of each word's lie in memory of the recording: an
   //   array of pointers (memory that was made and freed outside capture is not always on record);
+  // - its struct is small, all that was passed there looks like an address, and it can be no padding: that takes whole words only before
+  //   or behind a member that is aligned to 16 bytes;
+  // - all that graphs pass there was passed outside capture too: memory that lives longer than a step, which what the stack happened to
+  //   hold would not be (temporaries of a capture come from its own pool);
   // - nearly all launches pass memory of the recording there (one in eight may not, at least eight do).
   [[nodiscard]] bool is_pointer(const ir::Recording& recording, const analysis::KernelIdentity& identity, ir::FunctionId function,
                                 std::size_t index) const;
@@ -43,8 +47,11 @@ class WordHistory {
     std::uint64_t first = 0;                  // the first address
     bool several = false;                     // more than one was seen
     bool in_struct = false;
+    bool many = false;                        // more addresses than are kept
+    std::vector<std::uint64_t> in_graphs, outside_capture;  // the addresses, each once
     ir::ParamWord word;                       // an example
   };
+  static bool can_be_no_padding(const std::vector<Word>& words, std::size_t index);
   std::vector<std::vector<Word>> words_;      // by function, by word
 };
 

@@ -224,8 +224,8 @@ struct Side {
                        stack(a.free_stack), text(a.pool));
   }
   [[nodiscard]] std::string block(const ir::AllocatorBlock& b) const {
-    return fmt::format("{:x} {} {} {} {:x} {} {}", b.base, b.size_bytes, static_cast<int>(b.state),
-                       text(b.pool), b.stream, b.sequence, b.process.index());
+    return fmt::format("{:x} {} {} {} {:x} {} {} {}", b.base, b.size_bytes, static_cast<int>(b.state),
+                       text(b.pool), b.stream, b.sequence, b.alloc_sequence, b.process.index());
   }
   [[nodiscard]] std::string loose(const ir::LooseOp& o) const {
     return fmt::format("{} {} {} {} {} {} {}", text(o.name), o.start_ns, o.end_ns, o.stream, o.correlation,

@@ -149,7 +149,7 @@ class Generator {
     }
     for (int i = 0; i < options_.allocations / 2; ++i)
       r_.allocator_blocks.push_back(
-          {wide(), wide(), any(ir::AllocatorBlock::State::free), text(), wide(), below(3), process()});
+          {wide(), wide(), any(ir::AllocatorBlock::State::free), text(), wide(), below(3), below(5), process()});
   }
 
   // Allocation numbers are the process's: only those of `process` can be named.

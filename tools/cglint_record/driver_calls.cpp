@@ -21,30 +21,26 @@ namespace {
   X(cuStreamWaitValue32_v2) X(cuStreamWaitValue64_v2) X(cuStreamWriteValue32_v2) X(cuStreamWriteValue64_v2)
 
 // Not allowed while a stream captures, in some modes or always: they break captures.
-#define CGLINT_WATCHED_CALLS(X)                                                                            \
-  X(cuCtxSynchronize)                                                                                      \
-  X(cuStreamSynchronize) X(cuStreamSynchronize_ptsz) X(cuStreamQuery) X(cuStreamQuery_ptsz)                \
-      X(cuEventSynchronize) X(cuEventQuery) X(cuEventElapsedTime) X(cuStreamAddCallback)                   \
-          X(cuStreamAddCallback_ptsz) X(cuStreamAttachMemAsync) X(cuStreamAttachMemAsync_ptsz)             \
-              X(cuStreamDestroy_v2) X(cuMemcpy) X(cuMemcpy_ptds) X(cuMemcpyPeer) X(cuMemcpyPeer_ptds)      \
-                  X(cuMemcpyHtoD_v2) X(cuMemcpyHtoD_v2_ptds) X(cuMemcpyDtoH_v2) X(cuMemcpyDtoH_v2_ptds)    \
-                      X(cuMemcpyDtoD_v2) X(cuMemcpyDtoD_v2_ptds) X(cuMemcpy2D_v2) X(cuMemcpy2D_v2_ptds)    \
-                          X(cuMemcpy2DUnaligned_v2) X(cuMemcpy2DUnaligned_v2_ptds) X(cuMemcpy3D_v2)        \
-                              X(cuMemcpy3D_v2_ptds) X(cuMemsetD8_v2) X(cuMemsetD8_v2_ptds)                 \
-                                  X(cuMemsetD16_v2) X(cuMemsetD16_v2_ptds) X(cuMemsetD32_v2)               \
-                                      X(cuMemsetD32_v2_ptds) X(cuMemsetD2D8_v2) X(cuMemsetD2D8_v2_ptds)    \
-                                          X(cuMemsetD2D32_v2) X(cuMemsetD2D32_v2_ptds) X(cuMemCreate)      \
-                                              X(cuArrayCreate_v2) X(cuArray3DCreate_v2)                    \
-                                                  X(cuMemPrefetchAsync) X(cuMemPrefetchAsync_ptsz)         \
-                                                      X(cuMemPoolTrimTo) X(cuModuleLoad)                   \
-                                                          X(cuModuleLoadData) X(cuModuleLoadDataEx)        \
-                                                              X(cuModuleLoadFatBinary) X(cuModuleUnload)   \
-                                                                  X(cuLibraryLoadData)                     \
-                                                                      X(cuLibraryLoadFromFile)             \
-                                                                          X(cuLibraryUnload)               \
-                                                                              X(cuKernelGetFunction)       \
-                                                                                  X(cuFuncLoad)            \
-                                                                                      X(cuCtxSetLimit)
+#define CGLINT_WATCHED_CALLS(X) \
+  X(cuCtxSynchronize) X(cuStreamSynchronize) X(cuStreamSynchronize_ptsz) X(cuStreamQuery) \
+  X(cuStreamQuery_ptsz) X(cuEventSynchronize) X(cuEventQuery) X(cuEventElapsedTime) X(cuStreamAddCallback) \
+  X(cuStreamAddCallback_ptsz) X(cuStreamAttachMemAsync) X(cuStreamAttachMemAsync_ptsz) \
+  X(cuStreamDestroy_v2) X(cuMemCreate) X(cuArrayCreate_v2) X(cuArray3DCreate_v2) X(cuMemPrefetchAsync) \
+  X(cuMemPrefetchAsync_ptsz) X(cuMemPoolTrimTo) X(cuModuleLoad) X(cuModuleLoadData) X(cuModuleLoadDataEx) \
+  X(cuModuleLoadFatBinary) X(cuModuleUnload) X(cuLibraryLoadData) X(cuLibraryLoadFromFile) \
+  X(cuLibraryUnload) X(cuKernelGetFunction) X(cuFuncLoad) X(cuCtxSetLimit) X(cuMemPrefetchAsync_v2) \
+  X(cuMemPrefetchAsync_v2_ptsz) X(cuMemPoolDestroy) X(cuMemRelease) X(cuMemSetAccess) X(cuMemAdvise_v2) \
+  X(cuModuleGetFunction) X(cuModuleGetGlobal_v2) X(cuCtxDestroy_v2) X(cuDevicePrimaryCtxReset_v2)
+// Copies and fills that use the legacy stream, or wait for their end.
+#define CGLINT_BLOCKING_COPIES(X) \
+  X(cuMemcpy) X(cuMemcpy_ptds) X(cuMemcpyPeer) X(cuMemcpyPeer_ptds) X(cuMemcpyHtoD_v2) \
+  X(cuMemcpyHtoD_v2_ptds) X(cuMemcpyDtoH_v2) X(cuMemcpyDtoH_v2_ptds) X(cuMemcpyDtoD_v2) \
+  X(cuMemcpyDtoD_v2_ptds) X(cuMemcpy2D_v2) X(cuMemcpy2D_v2_ptds) X(cuMemcpy2DUnaligned_v2) \
+  X(cuMemcpy2DUnaligned_v2_ptds) X(cuMemcpy3D_v2) X(cuMemcpy3D_v2_ptds) X(cuMemsetD8_v2) \
+  X(cuMemsetD8_v2_ptds) X(cuMemsetD16_v2) X(cuMemsetD16_v2_ptds) X(cuMemsetD32_v2) X(cuMemsetD32_v2_ptds) \
+  X(cuMemsetD2D8_v2) X(cuMemsetD2D8_v2_ptds) X(cuMemsetD2D32_v2) X(cuMemsetD2D32_v2_ptds) \
+  X(cuMemcpyAtoA_v2) X(cuMemcpyAtoD_v2) X(cuMemcpyAtoH_v2) X(cuMemcpyDtoA_v2) X(cuMemcpyHtoA_v2) \
+  X(cuMemcpy3DPeer) X(cuMemsetD2D16_v2)
 #define CGLINT_EXEC_UPDATES(X)                                                                             \
   X(cuGraphExecUpdate_v2)                                                                                  \
   X(cuGraphExecUpdate) X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphExecKernelNodeSetParams)              \
@@ -64,7 +60,7 @@ namespace {
 
 constexpr CUpti_CallbackId kCalls[] = {
 #define CGLINT_ONE(name) CUPTI_DRIVER_TRACE_CBID_##name,
-    CGLINT_WATCHED_CALLS(CGLINT_ONE) CGLINT_EXEC_UPDATES(CGLINT_ONE) CGLINT_ADD_CALLS(CGLINT_ONE)
+    CGLINT_WATCHED_CALLS(CGLINT_ONE) CGLINT_BLOCKING_COPIES(CGLINT_ONE) CGLINT_EXEC_UPDATES(CGLINT_ONE) CGLINT_ADD_CALLS(CGLINT_ONE)
 #undef CGLINT_ONE
 #if CUDA_VERSION >= 13000
         CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize_v2,
@@ -208,6 +204,9 @@ CallFacts read_call(CUpti_CallbackId id, const void* params) {
       facts.exec = as<cuGraphNodeSetEnabled_params>(params).hGraphExec;
       return facts;
     }
+#define CGLINT_CASE_BLOCKING(name) case CUPTI_DRIVER_TRACE_CBID_##name:
+    CGLINT_BLOCKING_COPIES(CGLINT_CASE_BLOCKING)
+      return {CallKind::blocking_copy, true, nullptr};
     case CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize:
     case CUPTI_DRIVER_TRACE_CBID_cuStreamQuery:
       return {CallKind::watched, true, as<cuStreamSynchronize_params>(params).hStream};

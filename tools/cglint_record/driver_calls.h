@@ -24,6 +24,7 @@ enum class CallKind : std::uint8_t {
   graph_launch,  // may add a child graph to a capturing stream
   exec_update,   // changes an executable graph
   upload,
+  blocking_copy,  // copies or fills at once, whatever captures
   watched,       // looked at only if it breaks a capture
 };
 

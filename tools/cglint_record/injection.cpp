@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capture/allocator_blocks.h"
@@ -87,6 +88,7 @@ struct Call {
   Instantiation* pending = nullptr;     // walked, not yet written; owned
   CUgraphExec exec = nullptr;           // of an instantiation
   std::uint32_t eager_stack = kNone, eager_nvtx = kNone;
+  const char* eager_copy = nullptr;     // its kind, if it is one that a capture misses
   capture::AllocationRow freed;         // what the call is about to free; size 0: nothing known
   std::vector<std::pair<Handle, std::uint64_t>>* clones = nullptr;  // original node, id of its clone
   bool is_inside = false;  // we are in a callback: calls that it makes are ours
@@ -217,6 +219,10 @@ void detach(const std::string& why) {
   }
 }
 
+const char* blocking_copy_kind(const CUpti_CallbackData& data) {
+  return data.functionName != nullptr && std::strncmp(data.functionName, "cuMemset", 8) == 0 ? "memset" : "memcpy";
+}
+
 void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   const CallFacts facts = read_call(id, data.functionParams);
   if (facts.kind == CallKind::none) return;
@@ -229,6 +235,7 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   call.has_flags = false;
   call.origin = {};
   call.eager_stack = call.eager_nvtx = kNone;
+  call.eager_copy = nullptr;
   call.freed = {};
   if (facts.kind == CallKind::instantiate) {
     drop_instantiation();
@@ -277,6 +284,14 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
       call.eager_nvtx = recorder->take_ranges();
     }
   }
+  if ((facts.kind == CallKind::node || facts.kind == CallKind::blocking_copy) && !call.is_capturing && recorder->records_eager() && recorder->is_capturing()) {
+    const std::string_view kind = facts.kind == CallKind::node ? node_kind(id) : blocking_copy_kind(data);
+    if ((kind == "memcpy" || kind == "memset") && recorder->has_open_capture(thread_id())) {
+      call.eager_copy = kind == "memcpy" ? "memcpy" : "memset";
+      call.eager_stack = recorder->take_stack();
+      call.eager_nvtx = recorder->take_ranges();
+    }
+  }
   // Before the call: once it is done the address may be somebody else's. A captured free frees nothing yet.
   if (facts.kind == CallKind::free && !call.is_capturing) {
     const MemoryRange range = freed_range(id, data.functionParams);
@@ -313,7 +328,7 @@ void note_allocation(CUpti_CallbackId id, const CUpti_CallbackData& data) {
 // A launch outside capture, when it has been made.
 void note_eager(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   const LaunchFacts facts = read_launch(id, data.functionParams);
-  if (facts.function == nullptr) return;
+  if (facts.function == nullptr && call.eager_copy == nullptr) return;
   capture::EagerLaunch launch;
   launch.grid = facts.grid;
   launch.block = facts.block;
@@ -326,7 +341,8 @@ void note_eager(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   launch.origin.thread = thread_id();
   launch.origin.stack = call.eager_stack;
   launch.origin.nvtx = call.eager_nvtx;
-  recorder->add_eager(facts.function, data.symbolName, launch);
+  if (call.eager_copy != nullptr) recorder->add_eager_copy(call.eager_copy, launch.origin);
+  if (facts.function != nullptr) recorder->add_eager(facts.function, data.symbolName, launch);
 }
 
 // A call that the driver refused because of a capture. Which captures it broke, their own state tells.
@@ -455,7 +471,7 @@ void on_exit(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   if (kind == CallKind::exec_update) recorder->exec_updated(handle_of(call.facts.exec), ok);
   if (kind == CallKind::upload && ok)
     recorder->exec_uploaded(handle_of(call.facts.exec), static_cast<std::int64_t>(now_ns() - call.enter_ns));
-  if (kind == CallKind::node && ok && !call.is_capturing && recorder->records_eager()) note_eager(id, data);
+  if ((kind == CallKind::node || kind == CallKind::blocking_copy) && ok && !call.is_capturing && recorder->records_eager()) note_eager(id, data);
   if (kind == CallKind::begin_capture && ok) {
     const CaptureState state = capture_state(call.facts.stream);
     if (!state.is_active) return;
@@ -472,6 +488,7 @@ void on_exit(CUpti_CallbackId id, const CUpti_CallbackData& data) {
     const SyncCall sync = sync_call(SyncCall::Kind::end_capture, call.origin.stack);
     if (ok && call.is_capturing) {
       recorder->with_book([&](capture::CaptureBook& book) { book.end_capture(handle_of(call.graph), sync); });
+      recorder->mark_moment();
     } else {
       // A call on the wrong stream or thread ends nothing.
       const CaptureState state = capture_state(call.facts.stream);
@@ -567,6 +584,7 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) {
 // After a call, with no lock of the driver held.
 void between_calls() {
   if (recorder->flush_is_due()) recorder->flush();
+  if (call.facts.kind == CallKind::free) recorder->flush_held_frees();
   const bool launched = call.facts.kind == CallKind::graph_launch && !call.is_capturing && call.facts.exec != nullptr;
   const bool enough = launched && recorder->exec_launched(handle_of(call.facts.exec));
   if (launched && recorder->records_replays()) stop_tracing_if_done();
@@ -754,8 +772,8 @@ extern "C" __attribute__((visibility("default"))) std::uint64_t cglint_record_mo
   return cglint::record::recorder->next_sequence();
 }
 
-// All blocks of the allocator at that moment: `blocks` times five words (capture/allocator_blocks.h) and the
-// names of the pools, "" for the general one; copied. 0; 1 where nothing is recorded; 2 for impossible
+// All blocks of the allocator at that moment: `blocks` times six words (capture/allocator_blocks.h, with times) and
+// the names of the pools, "" for the general one; copied. 0; 1 where nothing is recorded; 2 for impossible
 // values; 3 where no graph was recorded yet, so that there is no file.
 extern "C" __attribute__((visibility("default"))) int cglint_record_blocks(std::uint64_t moment, const std::uint64_t* words, std::size_t blocks,
                                                                           const char* const* pools, std::size_t pool_count) {
@@ -780,6 +798,30 @@ extern "C" __attribute__((visibility("default"))) int cglint_record_blocks_faile
     if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on()) return 1;
     cglint::record::recorder->blocks_failed(why == nullptr ? "unknown reason" : why);
     return 0;
+  } catch (...) {
+    return 1;
+  }
+}
+
+// Not all of the allocator's calls since the last look are known: blocks may have changed hands without a later
+// time. Said once, at the end of the file.
+extern "C" __attribute__((visibility("default"))) int cglint_record_blocks_missed() {
+  if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on()) return 1;
+  cglint::record::recorder->blocks_missed();
+  return 0;
+}
+
+// The program leaves the calling thread's open capture because of an error of its own (a framework's check, an exception):
+// the driver may then end it well, with a part of the step. Frames innermost first; everything is copied. 0; 1 where
+// nothing is recorded or the capture is known to have failed.
+extern "C" __attribute__((visibility("default"))) int cglint_record_capture_left(const char* error, const char* const* files, const char* const* functions,
+                                                                                const std::uint32_t* lines, std::size_t count) {
+  try {
+    if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on() || error == nullptr) return 1;
+    std::vector<cglint::capture::FrameText> frames;
+    for (std::size_t i = 0; i < count && files != nullptr && functions != nullptr && lines != nullptr; ++i)
+      frames.push_back({files[i] == nullptr ? "" : files[i], functions[i] == nullptr ? "" : functions[i], lines[i]});
+    return cglint::record::recorder->capture_left(error, std::move(frames)) ? 0 : 1;
   } catch (...) {
     return 1;
   }

@@ -36,6 +36,9 @@ Options:
   --no-python-stacks   Do not look for Python source lines
   --no-python-helper   Do not put a start-up hook on PYTHONPATH: it tells the state of PyTorch's caching allocator,
                        and notes source lines in code that torch.compile writes
+  --no-allocator-history
+                       Do not let PyTorch's allocator keep a list of its calls (the newest 50,000, without stacks):
+                       memory that changes hands between two looks at the allocator is then not seen
   --no-native-stacks   Do not look for native frames (module, symbol)
   --no-eager           Do not keep kernel launches outside capture
   --detach-after N|Ns  Leave the process after N graph launches, or N seconds after the first capture: CUPTI is shut
@@ -79,7 +82,7 @@ struct Options {
   std::string out;
   bool out_is_folder = false;
   std::uint32_t replays = 0;
-  bool python_stacks = true, python_helper = true, native_stacks = true, eager = true, lint = false, help = false;
+  bool python_stacks = true, python_helper = true, native_stacks = true, eager = true, allocator_history = true, lint = false, help = false;
   std::string detach, redact;
   int flush_signal = 0;
   std::vector<char*> lint_options, command;
@@ -139,6 +142,8 @@ std::string parse(int argc, char** argv, Options& options) {
       options.python_stacks = false;
     } else if (argument == "--no-python-helper") {
       options.python_helper = false;
+    } else if (argument == "--no-allocator-history") {
+      options.allocator_history = false;
     } else if (argument == "--no-native-stacks") {
       options.native_stacks = false;
     } else if (argument == "--no-eager") {
@@ -238,6 +243,7 @@ int main(int argc, char** argv) {
   setenv("CGLINT_RECORD_PYTHON_STACKS", options.python_stacks ? "1" : "0", 1);
   setenv("CGLINT_RECORD_NATIVE_STACKS", options.native_stacks ? "1" : "0", 1);
   setenv("CGLINT_RECORD_EAGER", options.eager ? "1" : "0", 1);
+  setenv("CGLINT_RECORD_ALLOCATOR_HISTORY", options.allocator_history ? "1" : "0", 1);
   // Nothing that was left over from elsewhere may count.
   const auto set_or_clear = [](const char* name, const std::string& value) {
     value.empty() ? unsetenv(name) : setenv(name, value.c_str(), 1);

@@ -105,6 +105,21 @@ void Recorder::count_captures() {
   if (first_capture_ns_.load(std::memory_order_relaxed) == 0) first_capture_ns_.store(now_ns());
 }
 
+void Recorder::polish(std::vector<capture::FrameText>& frames) {
+  if (std::any_of(frames.begin(), frames.end(), [](const capture::FrameText& frame) { return capture::is_generated_file(frame.file) || capture::is_helper_file(frame.file); })) {
+    const std::lock_guard lock(generated_mutex_);
+    generated_.follow(frames);
+  }
+  if (settings_.redact)
+    for (capture::FrameText& frame : frames) frame.file = base_name(frame.file);
+}
+
+std::uint32_t Recorder::intern_stack(std::vector<capture::FrameText> frames) {
+  polish(frames);
+  const std::lock_guard lock(state_);
+  return stacks_.intern(frames);
+}
+
 std::uint32_t Recorder::take_stack() {
   std::vector<capture::FrameText> frames;
   if (stacks_on_.load(std::memory_order_relaxed)) {
@@ -117,12 +132,7 @@ std::uint32_t Recorder::take_stack() {
     } else {
       misses_in_a_row_.store(0, std::memory_order_relaxed);
     }
-    if (std::any_of(frames.begin(), frames.end(), [](const capture::FrameText& frame) { return capture::is_generated_file(frame.file) || capture::is_helper_file(frame.file); })) {
-      const std::lock_guard lock(generated_mutex_);
-      generated_.follow(frames);
-    }
-    if (settings_.redact)
-      for (capture::FrameText& frame : frames) frame.file = base_name(frame.file);
+    polish(frames);
   }
   std::array<std::uintptr_t, capture::kMaxNativeFrames> addresses;
   const std::size_t most = frames.empty() ? addresses.size() : capture::kMaxNativeFramesBesidePython;
@@ -308,6 +318,14 @@ void Recorder::write_record(capture::GraphRecord& record, std::string& lines) {
   record.nvtx_known = has_nvtx();
   record.blocks_expected = record.allocations_known && blocks_expected_.load(std::memory_order_relaxed);
   capture::resolve_addresses(timeline_, record);
+  if (record.instantiated || record.parent >= 0) {
+    for (const capture::NodeRecord& node : record.nodes) {
+      for (const capture::WordRecord& word : node.words)
+        if (word.allocation != kNone) timeline_.hold(word.value);
+      if (node.src_allocation != kNone) timeline_.hold(node.src);
+      if (node.dst_allocation != kNone) timeline_.hold(node.dst);
+    }
+  }
   capture::write_graph(record, {stacks_, ranges_, streams_}, lines);
   if (!record.failure.empty())
     capture::write_loss("error", "graph " + std::to_string(record.number) + ": " + record.failure, 1, lines);
@@ -435,6 +453,27 @@ void Recorder::write_failed(capture::GraphEntry entry) {
   if (!file_.write(lines)) switch_off("cannot write " + file_.path());
 }
 
+bool Recorder::capture_left(const std::string& error, std::vector<capture::FrameText> frames) {
+  capture::Failure failure;
+  failure.call = "exception";
+  // What the program says may hold its data.
+  failure.error = settings_.redact ? error.substr(0, error.find(':')) : error;
+  failure.thread = static_cast<std::uint32_t>(gettid());
+  failure.sequence = next_sequence();
+  failure.stack = intern_stack(std::move(frames));
+  std::optional<capture::GraphEntry> entry = with_book([&](capture::CaptureBook& book) -> std::optional<capture::GraphEntry> {
+    std::optional<capture::CaptureBook::ActiveCapture> own;
+    for (const capture::CaptureBook::ActiveCapture& active : book.active())
+      if (active.thread == failure.thread && (!own || own->begin_sequence < active.begin_sequence)) own = active;
+    if (!own || own->has_failed) return std::nullopt;
+    book.capture_failed(own->origin_stream, failure);
+    return book.copy_failed(own->origin_stream);
+  });
+  if (!entry) return false;
+  write_failed(std::move(*entry));
+  return true;
+}
+
 void Recorder::exec_updated(Handle exec, bool ok) {
   const std::lock_guard lock(state_);
   const auto place = execs_.find(exec);
@@ -457,6 +496,7 @@ void Recorder::exec_destroyed(Handle exec) {
   if (place == execs_.end()) return;
   Exec& gone = place->second;
   gone.facts.destroyed_sequence = next_sequence();
+  moments_.add({capture::wall_clock_us(), gone.facts.destroyed_sequence});
   const bool was_ended = gone.is_ended;
   if (!records_replays()) write_exec(gone, pending_);
   end_graph(gone, pending_);
@@ -469,11 +509,13 @@ void Recorder::exec_destroyed(Handle exec) {
 bool Recorder::exec_launched(Handle exec) {
   const std::uint64_t launches = graph_launches_.fetch_add(1, std::memory_order_relaxed) + 1;
   const std::uint64_t sequence = next_sequence();
+  const std::int64_t us = capture::wall_clock_us();
   {
     const std::lock_guard lock(state_);
     if (const auto place = execs_.find(exec); place != execs_.end()) {
       ++place->second.launches;
       place->second.facts.last_launch_sequence = sequence;
+      place->second.last_launch_us = us;
       exec_changed(exec, place->second);
     }
   }
@@ -517,6 +559,29 @@ void Recorder::add_eager(CUfunction function, const char* name, const capture::E
   eager_.add(handle, launch);
 }
 
+bool Recorder::has_open_capture(std::uint32_t thread) {
+  const std::lock_guard lock(state_);
+  const std::vector<capture::CaptureBook::ActiveCapture> active = book_.active();
+  return std::any_of(active.begin(), active.end(), [&](const auto& each) { return each.thread == thread && !each.has_failed; });
+}
+
+void Recorder::add_eager_copy(const char* kind, const capture::NodeOrigin& origin) {
+  const std::lock_guard lock(eager_mutex_);
+  eager_.add_copy(kind, origin);
+}
+
+void Recorder::flush_held_frees() {
+  // What a stale launch does may end the process; but programs that free much are not to write at each free.
+  constexpr std::uint64_t kLeastNs = 20'000'000;
+  {
+    const std::lock_guard lock(state_);
+    const std::uint64_t now = now_ns();
+    if (now < held_flush_ns_ + kLeastNs || !timeline_.take_held_freed()) return;
+    held_flush_ns_ = now;
+  }
+  write_now();
+}
+
 bool Recorder::flush_is_due() const {
   if (flush_requested_.load(std::memory_order_relaxed)) return true;
   const std::uint64_t due = flush_due_ns_.load(std::memory_order_relaxed);
@@ -527,6 +592,10 @@ void Recorder::flush() {
   flush_requested_.store(false, std::memory_order_relaxed);
   flush_due_ns_.store(0, std::memory_order_relaxed);
   flushes_.fetch_add(1, std::memory_order_relaxed);
+  write_now();
+}
+
+void Recorder::write_now() {
   const std::lock_guard output_lock(output_);
   if (!file_.is_open()) return;
   std::string lines;
@@ -537,9 +606,29 @@ void Recorder::flush() {
   if (!lines.empty() && !file_.write(lines)) switch_off("cannot write " + file_.path());
 }
 
+void Recorder::mark_moment() {
+  const std::lock_guard lock(state_);
+  moments_.add({capture::wall_clock_us(), next_sequence()});
+}
+
 bool Recorder::add_blocks(std::span<const std::uint64_t> words, std::span<const std::string_view> pools, std::uint64_t moment) {
+  std::vector<std::uint64_t> dated(words.begin(), words.end());
+  {
+    const std::lock_guard lock(state_);
+    std::vector<capture::Moment> launches;
+    for (const auto& [handle, exec] : execs_)
+      if (exec.last_launch_us != 0) launches.push_back({exec.last_launch_us, exec.facts.last_launch_sequence});
+    // Equal times are frequent: allocations come in bursts.
+    std::int64_t known_us = 0;
+    std::uint64_t known = 0;
+    for (std::size_t i = capture::kBlockSince; i < dated.size(); i += capture::kBlockWords) {
+      const auto us = static_cast<std::int64_t>(dated[i]);
+      if (us != known_us) known_us = us, known = us == 0 ? 0 : moments_.before(us, launches);
+      dated[i] = known;
+    }
+  }
   std::string lines;
-  capture::write_blocks(words, pools, moment, lines);
+  capture::write_blocks(dated, pools, moment, lines);
   const std::lock_guard output_lock(output_);
   if (!file_.is_open()) return false;
   if (!file_.write(lines)) switch_off("cannot write " + file_.path());
@@ -578,11 +667,17 @@ void Recorder::add_operations(std::span<const capture::ActivityOp> operations, s
 }
 
 void Recorder::finish(const std::string& why) {
-  // Captures that broke and were never ended.
+  // Captures that broke or that nobody ended.
   std::vector<Handle> broken;
   with_book([&](capture::CaptureBook& book) {
-    for (const capture::CaptureBook::ActiveCapture& active : book.active())
-      if (active.has_failed) broken.push_back(active.origin_stream);
+    for (const capture::CaptureBook::ActiveCapture& active : book.active()) {
+      if (!active.has_failed && !why.empty()) continue;  // it may yet end well
+      capture::Failure failure;
+      failure.call = "exit";
+      failure.thread = active.thread;
+      book.capture_failed(active.origin_stream, failure);
+      broken.push_back(active.origin_stream);
+    }
   });
   for (const Handle stream : broken) {
     std::optional<capture::GraphEntry> entry =
@@ -612,6 +707,9 @@ void Recorder::finish(const std::string& why) {
     loss("activity records dropped by CUPTI", dropped_);
     loss("activity records without times, or that end before they start", replays_.odd());
     loss("activity records of graph nodes that were not recorded", replays_.unknown());
+    if (blocks_missed_.load() != 0)
+      capture::write_loss("info", "looks at the caching allocator that were too late for some of its calls: memory may have changed hands unseen",
+                          blocks_missed_.load(), lines);
     loss("source stacks missed: the interpreter lock was not free in time", stacks_missed_.load());
     if (settings_.python_stacks && !stacks_on_.load())
       loss("source stacks were switched off: the interpreter lock was not free ten times in a row", 1);

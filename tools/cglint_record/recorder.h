@@ -19,6 +19,7 @@
 #include "capture/eager_book.h"
 #include "capture/generated_source.h"
 #include "capture/graph_walker.h"
+#include "capture/moment_log.h"
 #include "capture/native_frames.h"
 #include "capture/process_facts.h"
 #include "capture/range_stack.h"
@@ -83,6 +84,8 @@ class Recorder {
 
   // The calling thread's source stack, or kNone: Python frames, then native ones, innermost first each.
   std::uint32_t take_stack();
+  // The same of Python frames that somebody else found.
+  std::uint32_t intern_stack(std::vector<capture::FrameText> frames);
   // The calling thread's NVTX ranges, or kNone.
   std::uint32_t take_ranges();
 
@@ -97,6 +100,8 @@ class Recorder {
     return function(timeline_);
   }
   void stream_priority(capture::Handle stream, int priority);
+  // Something happened now that other libraries' events are compared with.
+  void mark_moment();
 
   // Reads the graph; nothing is written yet.
   std::unique_ptr<Instantiation> walk(CUgraph graph, std::optional<std::uint64_t> flags);
@@ -105,6 +110,9 @@ class Recorder {
                           std::uint64_t memory_bytes);
   // A capture that came to nothing.
   void write_failed(capture::GraphEntry entry);
+  // The program leaves the calling thread's open capture because of an error of its own. False where there is none, or
+  // the driver had broken it before.
+  bool capture_left(const std::string& error, std::vector<capture::FrameText> frames);
 
   // Executable graphs.
   void exec_updated(Handle exec, bool ok);
@@ -118,19 +126,26 @@ class Recorder {
   [[nodiscard]] bool records_eager() const { return settings_.eager; }
   bool eager_wants_stack(Handle function);
   void add_eager(CUfunction function, const char* name, const capture::EagerLaunch& launch);
+  // A copy or fill on a stream that does not capture; wanted where the calling thread has a capture open.
+  [[nodiscard]] bool has_open_capture(std::uint32_t thread);
+  void add_eager_copy(const char* kind, const capture::NodeOrigin& origin);
 
   // Writes what changed since the last write: frees, launches outside capture, updates.
   void flush();
+  // The same after a free, if graphs have the address of what was freed: the next launch may be the process's last.
+  void flush_held_frees();
   // Is a flush due: somebody asked, or a burst of captures is over?
   [[nodiscard]] bool flush_is_due() const;
   void request_flush() { flush_requested_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t flushes() const { return flushes_.load(std::memory_order_relaxed); }
 
   // The state of a framework's caching allocator, which only the framework can tell. expect_blocks: from here on
-  // graphs promise it. add_blocks: good words (capture::check_blocks) of one moment; false where there is no file yet.
+  // graphs promise it. add_blocks: good words (capture::check_blocks) of one moment, with times; false where there is no
+  // file yet. blocks_missed: that many of its calls are not known, so that a block may have changed hands unseen.
   void expect_blocks() { blocks_expected_.store(true, std::memory_order_relaxed); }
   bool add_blocks(std::span<const std::uint64_t> words, std::span<const std::string_view> pools, std::uint64_t moment);
   void blocks_failed(std::string_view why);
+  void blocks_missed() { blocks_missed_.fetch_add(1, std::memory_order_relaxed); }
 
   // Replays: clones while a graph is instantiated, then operations as CUPTI hands them over.
   void set_layouts_known(bool known) { layouts_known_ = known; }
@@ -150,11 +165,13 @@ class Recorder {
   struct Exec {
     std::uint32_t number = 0;
     std::uint64_t launches = 0;
+    std::int64_t last_launch_us = 0;
     capture::ExecFacts facts;
     bool is_ended = false;    // its graph_end is written
     bool is_changed = false;  // since its line was written; then it is in changed_execs_
   };
   bool open_file();  // with output_ held
+  void write_now();  // what changed
   // With output_ and state_ held: appends the lines.
   void write_changes(std::string& lines);
   void write_record(capture::GraphRecord& record, std::string& lines);
@@ -162,6 +179,7 @@ class Recorder {
   void write_exec(Exec& exec, std::string& lines);
   void exec_changed(Handle handle, Exec& exec);
   void redact(capture::GraphRecord& record) const;
+  void polish(std::vector<capture::FrameText>& frames);  // generated code is followed, folders left out if asked for
   [[nodiscard]] std::vector<capture::GpuFacts> read_gpus() const;
 
   const Settings settings_;
@@ -172,7 +190,7 @@ class Recorder {
   std::atomic<std::uint32_t> numbers_{0};
   std::atomic<int> captures_{0}, misses_in_a_row_{0};
   std::atomic<bool> flush_requested_{false}, blocks_expected_{false};
-  std::atomic<std::uint64_t> flushes_{0};
+  std::atomic<std::uint64_t> flushes_{0}, blocks_missed_{0};
   std::atomic<std::uint64_t> flush_due_ns_{0}, first_capture_ns_{0}, graph_launches_{0};
   bool layouts_known_ = false;
 
@@ -197,6 +215,8 @@ class Recorder {
   std::string pending_;            // lines to write with the next ones
   std::vector<capture::StreamFacts> streams_;
   std::uint64_t dropped_ = 0, execs_given_up_ = 0;
+  std::uint64_t held_flush_ns_ = 0;
+  capture::MomentLog moments_;     // ends of captures, destructions of executables
 
   std::mutex generated_mutex_;  // taken alone
   capture::GeneratedSources generated_;

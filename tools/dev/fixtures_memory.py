@@ -34,8 +34,9 @@ class Recording:
         self.allocations[number]["free_sequence"] = self.tick()
 
     def blocks(self, blocks: list) -> None:
-        """(allocation, offset, size, state, pool)"""
-        rows = [{"base": hex(self.base(a) + offset), "size_bytes": size, "state": state, **({"pool": pool} if pool else {})} for a, offset, size, state, pool in blocks]
+        """(allocation, offset, size, state, pool), and perhaps the moment since when it is held"""
+        rows = [{"base": hex(self.base(a) + offset), "size_bytes": size, "state": state, **({"pool": pool} if pool else {}),
+                 **({"alloc_sequence": since[0]} if since else {})} for a, offset, size, state, pool, *since in blocks]
         self.body.append({"type": "allocator_blocks", "process": 0, "sequence": self.tick(), "blocks": rows})
 
     def graph(self, name: str = "decode", role: str = "captured", stacks: bool = True, facts=(), **info):
@@ -313,6 +314,18 @@ def capture_failed() -> None:
     g.end(params=False)
     r.write(place + "bad/unjoined_stream")
 
+    # Not the driver: a check of the framework, or a program that ends.
+    r = Recording()
+    g = begun(r)
+    g.failed("exception", "RuntimeError: Offset increment outside graph capture encountered unexpectedly.", [(47, "sample"), *step], None, 7, "failed")
+    g.end(params=False)
+    r.write(place + "bad/left_by_an_exception")
+    r = Recording()
+    g = begun(r)
+    g.failed("exit", "", (), None, 7, "failed")
+    g.end(params=False)
+    r.write(place + "bad/never_ended")
+
     # Nothing but the status is known.
     r = Recording()
     g = r.graph(stacks=False, capture_status="failed")
@@ -415,6 +428,30 @@ def recapture_churn() -> None:
     number = step(r, x, weights).end()
     r.body.append({"type": "exec", "graph": number, "last_launch_sequence": r.tick(), "failed_updates": 5})
     r.write(place + "bad/refused_updates")
+
+    # Refused once each, made anew each time.
+    def lengths(count, kernels, launch, **fields):
+        r = Recording("", "/home/user/decode.cu")
+        x, weights = r.alloc(), r.alloc()
+        numbers, late = [], []
+        for number in range(count):
+            g = r.graph("decode", facts=["capture_status", "instantiate_info"], capture_status="ok", instantiated=True, instantiate_ns=4_000_000)
+            g.sync("begin_capture", 0, places=[(88, "capture"), (12, "serve")])
+            for layer in range(kernels(number)):
+                g.kernel("gemm", [(weights, 4096 * layer), (x, 0), 100 + number], [(24, "mlp"), (90, "capture")])
+            numbers.append(g.end())
+            if launch == "once":
+                late.append({"type": "exec", "graph": numbers[-1], "last_launch_sequence": r.tick(), **fields})
+        if launch == "later":
+            late = [{"type": "exec", "graph": number, "last_launch_sequence": r.tick(), **fields} for number in numbers]
+        r.body += late
+        return r
+
+    lengths(3, lambda number: 3 + number, "once", failed_updates=1).write(place + "bad/made_anew_after_each_refused_update")
+    # A length passed by value, all executables kept: none is launched again; its twin has a graph for each length and uses them.
+    lengths(7, lambda number: 3, "once").write(place + "bad/kept_and_never_launched_again")
+    lengths(7, lambda number: 3, "later").write(place + "good/a_graph_for_each_length")
+    lengths(5, lambda number: 3, "once").write(place + "good/a_few_lengths_tried_once")
 
     # Pieces of one model under one key: equal kernels, weights of their own, all alive.
     r = Recording()
@@ -534,6 +571,25 @@ def stale_address() -> None:
     used(r, other.end())
     r.write(place + "good/graph_destroyed_first")
 
+    # In use at both looks, but by somebody else since; the twins are held all the time, outlived by the memory, or replaced.
+    def between(since, **life):
+        r = Recording("pytorch")
+        x, w = r.alloc(4 << 20), r.alloc()
+        number = decode(r, (x, 0), w, w, facts=["allocator_state"]).end()
+        end = r.sequence
+        r.blocks([(x, 0, 1 << 20, "active", "", 10)])
+        r.sequence += 100
+        r.body.append({"type": "exec", "graph": number, "last_launch_sequence": end + (5 if life else 25), **({"destroyed_sequence": life["destroyed"](end)} if life else {})})
+        r.blocks([(x, 0, 1 << 20, "active", "", since(end))])
+        if life.get("later"):
+            r.blocks([(x, 0, 1 << 20, "active", "", since(end))])
+        return r
+
+    between(lambda end: end + 20).write(place + "bad/changed_hands_between_two_looks")
+    between(lambda end: 15).write(place + "good/held_since_before_the_capture")
+    between(lambda end: end + 20, destroyed=lambda end: end + 18).write(place + "good/changed_hands_after_the_graph")
+    between(lambda end: end + 20, destroyed=lambda end: end + 125, later=True).write(place + "good/replaced_graph_outlives_its_input")
+
     # The end of a program: everything is freed, nothing follows.
     r, x, w, out = start()
     number = decode(r, (x, 0), w, out).end()
@@ -614,11 +670,52 @@ def escaped_work() -> None:
     r.body.insert(0, r.body.pop())
     r.write(place + "bad/launched_during_capture")
 
+    # A fill on a stream that nobody forked; and one that a library makes for itself.
+    def filled(places):
+        r = Recording()
+        warm = r.graph("warm-up", "eager")
+        for _ in range(2):
+            for name, line in (("rms_norm", 20), ("out_gemm", 30)):
+                warm.kernel(name, places=[(line, "layer"), (70, "forward")], thread=7)
+        warm.end(params=False)
+        g = r.graph("decode", facts=["eager_launches"])
+        g.sync("begin_capture", 0, thread=7)
+        e = r.graph("launches outside capture", "eager")
+        g.kernel("rms_norm", places=[(20, "layer"), (70, "forward")], thread=7)
+        e.node("memset", places, stream=5, thread=7, launches=2)
+        e.node("memcpy", [("/home/user/server.py", 5, "poll")], stream=6, thread=9)
+        g.kernel("out_gemm", places=[(30, "layer"), (70, "forward")], thread=7)
+        g.end(params=False)
+        e.end(params=False)
+        r.body[-1]["facts"].append("capture_streams")
+        r.body.insert(1, r.body.pop())
+        return r
+
+    filled([(26, "clear"), (70, "forward")]).write(place + "bad/filled_on_another_stream")
+    filled([("/usr/lib/libcublas.so.13", 0, "cublasCreate_v2"), ("/home/user/step.cu", 31, "step")]).write(place + "good/filled_by_a_library")
+
+    # Two kernels only: the steps and the lines must be known.
+    def short(e, skip=False):
+        for name, line in (("embed", 20), ("append_kv", 24), ("attention", 28)):
+            if not skip or name != "append_kv":
+                e.kernel(name, places=[(line, "layer"), (70, "forward")], thread=7)
+
+    both(lambda e: [short(e) for _ in range(3)], lambda g: short(g, True)).write(place + "bad/two_kernels_and_one_missing")
+
     both(lambda e: [step(e, caller=80) for _ in range(3)], step).write(place + "good/same_work")
     both(lambda e: [step(e, caller=80, tune=True), step(e, caller=80)], step).write(place + "good/tuned_once")
     # Set-up in the function that captures, and one warm-up step.
     both(lambda e: [step(e, skip=["rms_norm", "qkv_gemm", "attention_decode", "out_gemm"], extra=[("init_weights", 10, "layer")]), step(e, caller=80)], step).write(place + "good/set_up_and_one_step")
     both(lambda e: [step(e, caller=80)], lambda g: step(g, skip=["attention_decode"])).write(place + "bad/one_step_before_the_capture")
+    # The last kernel of the only step; in a function that captures as well it may be a check.
+    def sampled(begun_in):
+        def captured(g):
+            g.sync("begin_capture", 0, places=[(88, begun_in), (12, "main")], thread=7)
+            step(g)
+        return both(lambda e: step(e, caller=80, extra=[("argmax_sample", 33, "layer")]), captured)
+
+    sampled("capture").write(place + "bad/last_kernel_of_one_step")
+    sampled("layer").write(place + "good/checked_by_who_captures")
     both(lambda e: [step(e, caller=80, extra=[("fill_lengths", 12, "prepare")]) for _ in range(2)], step).write(place + "good/prepared_elsewhere")
 
 
@@ -665,6 +762,22 @@ def workspace_alias() -> None:
     concurrent(True, (7, 7), (10, 16)).write(place + "good/one_after_the_other")
     concurrent(False, (7, 9), (10, 12)).write(place + "good/a_buffer_for_each")
 
+    # Directions by type: inputs are const, so the others are written.
+    def typed(second):
+        r = Recording("", "/home/user/serve.cu")
+        x, scratch, out = r.alloc(), r.alloc(), r.alloc()
+        for name, offset, stream, start in (("draft", 0, 7, 10), ("verify", second, 9, 12)):
+            g = r.graph(name, facts=["allocator_state"])
+            g.kernel("_Z5blendPKfPfi", [(x, 0), (scratch, offset), 4096], [(24, "blend"), (90, name)])
+            g.kernel("_Z6reducePKfPfi", [(scratch, offset), (out, 0x4000 * (stream == 9)), 4096], [(25, "reduce"), (90, name)])
+            g.replayed([(start, stream), (start + 100, stream)])
+            g.end()
+        r.blocks([(allocation, 0, 1 << 16, "active", "") for allocation in (x, scratch, out)])
+        return r
+
+    typed(0).write(place + "bad/scratch_written_by_both")
+    typed(0x8000).write(place + "good/two_parts_of_one_scratch")
+
     def handed(state):
         r = Recording("pytorch")
         pool = r.alloc(2 << 20)
@@ -675,6 +788,23 @@ def workspace_alias() -> None:
             g.end()
         r.blocks([(pool, 0, 4096, state, pool1), (pool, 4096, 4096, "active", pool1), (pool, 8192, 4096, "active", pool1), (pool, 12288, (2 << 20) - 12288, "free", pool1)])
         return r
+
+    # The first graph's output, handed out again to the third; the third is launched in between, or after both.
+    def reused(order):
+        r = Recording("pytorch")
+        pool = r.alloc(2 << 20)
+        numbers = {}
+        for name, source, target in (("piece_0", 8192, 0), ("piece_1", 0, 4096), ("piece_2", 8192, 0)):
+            g = r.graph(name, facts=["allocator_state"])
+            g.kernel("layer", [(pool, source, "const_pointer"), (pool, 16384)], [(24, "piece"), (90, name)])
+            g.fill(pool, target, 4096)
+            g.replayed([(10 + 20 * order.index(name), 7)])
+            numbers[name] = g.end()
+        r.blocks([(pool, 0, 4096, "active", pool1, r.sequence - 25), (pool, 4096, 4096, "active", pool1), (pool, 8192, 4096, "active", pool1), (pool, 12288, (2 << 20) - 12288, "free", pool1)])
+        return r
+
+    reused(["piece_0", "piece_2", "piece_1"]).write(place + "bad/hand_over_that_others_were_given")
+    reused(["piece_0", "piece_1", "piece_2"]).write(place + "good/hand_over_read_in_time")
 
     handed("free").write(place + "bad/hand_over_that_nobody_holds")
     handed("active").write(place + "good/hand_over_that_is_held")

@@ -810,7 +810,7 @@ bool Reader::read_allocator_blocks(od::object& object) {
     int state = -1;
     if (!read_object(item, "a block", required(hex("base", block.base)),
                      required(number("size_bytes", block.size_bytes)), required(word("state", kStates, state)),
-                     text("pool", block.pool), hex("stream", block.stream)))
+                     text("pool", block.pool), hex("stream", block.stream), number("alloc_sequence", block.alloc_sequence)))
       return false;
     if (state < 0) return wrong("a block's state is unknown");
     block.state = static_cast<ir::AllocatorBlock::State>(state);

@@ -344,12 +344,13 @@ class Check final : public engine::RecordingCheck {
     std::uint32_t known = 0, destroyed_count = 0;
     std::uint64_t last_launch = 0, destroyed = 0;
   };
-  // The moment from which the graph cannot be launched any more; the end of time if it can.
+  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+  // The moment from which the graph cannot be launched any more; kNever if it can.
   [[nodiscard]] std::uint64_t end_of_life(std::uint32_t graph) const {
     graph = holder(graph);
     const auto life = lives_.find(graph);
     const bool gone = life != lives_.end() && life->second.destroyed_count >= graphs_[graph].instances;
-    return gone ? life->second.destroyed : std::numeric_limits<std::uint64_t>::max();
+    return gone ? life->second.destroyed : kNever;
   }
   [[nodiscard]] std::uint64_t last_launch(std::uint32_t graph) const {
     const auto life = lives_.find(holder(graph));
@@ -397,7 +398,8 @@ class Check final : public engine::RecordingCheck {
     stale.freed_at = allocation.free_stack;
     bool launched = false, watched = false, partly = false;
     for (const std::uint32_t graph : use.graphs) {
-      if (end_of_life(graph) <= freed) continue;
+      const std::uint64_t end = end_of_life(graph);
+      if (end <= freed) continue;
       // Freed during its capture, after the node: as stale as later.
       if (stale.graphs++ == 0) stale.graph = graph;
       launched = launched || last_launch(graph) > freed;
@@ -435,24 +437,43 @@ class Check final : public engine::RecordingCheck {
     const auto snapshots = snapshots_.find(use.key.process);
     if (snapshots == snapshots_.end()) return std::nullopt;
     Stale stale;
+    bool launched = false;
     for (const std::uint32_t graph : use.graphs) {
       const std::vector<std::uint64_t>& moments = snapshots->second;
       const auto first = std::upper_bound(moments.begin(), moments.end(), graphs_[graph].end_sequence);
       if (first == moments.end()) continue;
-      bool free = false;
-      for (const std::uint64_t moment : {*first, moments.back()}) {
-        if (moment >= end_of_life(graph)) continue;
+      // What is free is seen at the first look after its capture and at the last one in its life; what was handed out in its life also later.
+      const std::uint64_t end = end_of_life(graph), last_launched = last_launch(graph);
+      const auto death = std::lower_bound(first, moments.end(), end);
+      std::set<std::uint64_t> looks = {*first, moments.back()};
+      if (death != first) looks.insert(*std::prev(death));
+      if (death != moments.end()) looks.insert(*death);
+      bool free = false, is_reused = false;
+      for (const std::uint64_t moment : looks) {
+        // A graph that is replaced may outlive its memory for a while, if it is not launched any more.
+        const bool is_replaced = end != kNever && moment != moments.back(), is_dead = moment >= end;
         blocks_.at({use.key.process, moment}).around(use.key.value, [&](const ir::AllocatorBlock* block) {
-          if (block->state == ir::AllocatorBlock::State::free && block->pool == ir::kEmptyString) free = true, stale.cause = block->base;
+          if (block->pool != ir::kEmptyString) return false;
+          const bool is_free = block->state == ir::AllocatorBlock::State::free && !is_dead && (!is_replaced || last_launched > moment);
+          const std::uint64_t since = block->alloc_sequence;
+          const bool is_others = since > graphs_[graph].end_sequence && since < end && (last_launched > since || (!is_replaced && !is_dead));
+          if (is_free || is_others) stale.cause = block->base;
+          free = free || is_free;
+          is_reused = is_reused || is_others;
+          launched = launched || (is_others && last_launched > since);
           return false;  // the innermost block
         });
       }
-      if (free && stale.graphs++ == 0) stale.graph = graph;
+      if (!free && !is_reused) continue;
+      if (stale.graphs++ == 0) stale.graph = graph;
+      stale.reused = stale.reused || is_reused;
     }
     if (stale.graphs == 0) return std::nullopt;
     stale.kind = "given-back";
-    stale.why = "given back to the caching allocator, which can hand it out to anybody";
-    stale.confidence = use.type == WordType::pointer ? engine::Confidence::certain : engine::Confidence::likely;
+    stale.why = stale.reused ? launched ? "given back to the caching allocator after the capture, and the graph was launched after that"
+                                        : "given back to the caching allocator after the capture"
+                             : "given back to the caching allocator, which can hand it out to anybody";
+    stale.confidence = use.type == WordType::pointer && (launched || !stale.reused) ? engine::Confidence::certain : engine::Confidence::likely;
     stale.fact = Fact::allocator_state;
     return stale;
   }

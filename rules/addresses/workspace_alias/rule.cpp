@@ -53,6 +53,7 @@ struct Row {
   std::uint16_t slot = analysis::Access::kNoSlot, offset_bytes = 0;
   AccessMode mode = AccessMode::unknown;
   bool exact = false;
+  bool looks_written = false;        // by its type, see analysis::Access
   std::uint32_t word = kNoWord;      // of the kernel's arguments
   static constexpr std::uint32_t kNoWord = ~std::uint32_t{0};
   [[nodiscard]] bool may_write() const { return mode != AccessMode::read && mode != AccessMode::none; }
@@ -117,6 +118,7 @@ class Check final : public engine::RecordingCheck {
       row.offset_bytes = access.offset_bytes;
       row.mode = access.mode;
       row.exact = access.exact();
+      row.looks_written = access.looks_written;
       seen.rows.push_back(row);
     }
     seen.stacks = graph.stack;
@@ -209,8 +211,8 @@ class Check final : public engine::RecordingCheck {
       finding.rests_on.insert(Fact::replay_times);
       finding.also_in = {b.finding.graph_name};
       finding.message = fmt::format("runs at the same time as graph {} ({} overlapped), and {} {} memory that {} of the other graph {}", b.finding.graph_name,
-                                    base::count_of(launches, "launch", "launches"), label(context, *x), x->may_write() ? (x->writes() ? "writes" : "may write") : "reads",
-                                    label(context, *y), y->may_write() ? (y->writes() ? "writes" : "may write") : "reads");
+                                    base::count_of(launches, "launch", "launches"), label(context, *x), x->may_write() ? (x->writes() || x->looks_written ? "writes" : "may write") : "reads",
+                                    label(context, *y), y->may_write() ? (y->writes() || y->looks_written ? "writes" : "may write") : "reads");
       describe(context, finding, a, *x, "in this graph");
       describe(context, finding, b, *y, "in the other graph");
       finding.fix.text =
@@ -227,7 +229,11 @@ class Check final : public engine::RecordingCheck {
     const auto consider = [&](const Row& x, const Row& y) {
       if (!x.may_write() && !y.may_write()) return;
       const bool known = (x.writes() && y.mode != AccessMode::unknown) || (y.writes() && x.mode != AccessMode::unknown);
-      const engine::Confidence confidence = !known ? engine::Confidence::possible : x.exact && y.exact ? engine::Confidence::certain : engine::Confidence::likely;
+      // Not where both only look written and begin at different bytes: those are two parts of one buffer.
+      const auto uses = [](const Row& row) { return row.mode != AccessMode::unknown || row.looks_written; };
+      const bool by_type = x.start == y.start && uses(x) && uses(y) && (x.writes() || x.looks_written || y.writes() || y.looks_written);
+      const engine::Confidence confidence = known ? x.exact && y.exact ? engine::Confidence::certain : engine::Confidence::likely
+                                            : by_type ? engine::Confidence::likely : engine::Confidence::possible;
       if (!best || confidence > std::get<2>(*best)) best = Conflict{&x, &y, confidence};
     };
     // Ranges that are only bounded must begin at the same byte: two tensors of one block lie behind each other.
@@ -391,10 +397,17 @@ class Check final : public engine::RecordingCheck {
         for (const Row& row : graphs_[reader].rows) {
           if (row.mode != AccessMode::read) continue;
           const ir::AllocatorBlock* const block = block_of(last, row.start);
-          if (block == nullptr || block->pool != pool.second || block->state == ir::AllocatorBlock::State::active) continue;
+          if (block == nullptr || block->pool != pool.second) continue;
+          // In use again, but by somebody else.
+          const bool is_others = block->state == ir::AllocatorBlock::State::active && block->alloc_sequence > graphs_[reader].end_sequence;
+          if (block->state == ir::AllocatorBlock::State::active && !is_others) continue;
           if (any_writer(graphs_[reader], row.start, row.place, false)) continue;
+          const bool is_timed = !graphs_[reader].launches.empty();
           for (const std::size_t writer : graphs) {
             if (writer == reader || !live_together(graphs_[reader], graphs_[writer])) continue;
+            if (is_others && graphs_[writer].end_sequence <= block->alloc_sequence) continue;  // who handed it over
+            // Where the order of the launches is known it tells: graphs of other shapes that are never launched in between do no harm.
+            if (is_timed && !was_last_to_write(graphs, writer, reader, row.start)) continue;
             const Row* const write = any_writer(graphs_[writer], row.start, std::numeric_limits<std::uint32_t>::max(), true);
             if (write == nullptr) continue;
             const SeenGraph& a = graphs_[reader];
@@ -413,6 +426,20 @@ class Check final : public engine::RecordingCheck {
         }
       }
     }
+  }
+
+  // In some launch of the reader: the last graph before it that wrote there was captured after it, so that it is not what the reader was given.
+  [[nodiscard]] bool was_last_to_write(const std::vector<std::size_t>& graphs, std::size_t writer, std::size_t reader, std::uint64_t address) const {
+    if (graphs_[writer].begin_sequence <= graphs_[reader].end_sequence) return false;
+    std::vector<std::pair<std::int64_t, std::size_t>> writes;  // start of a launch
+    for (const std::size_t graph : graphs)
+      if (graph != reader && any_writer(graphs_[graph], address, std::numeric_limits<std::uint32_t>::max(), true) != nullptr)
+        for (const Span& span : graphs_[graph].launches) writes.emplace_back(span.start, graph);
+    std::sort(writes.begin(), writes.end());
+    return std::any_of(graphs_[reader].launches.begin(), graphs_[reader].launches.end(), [&](const Span& span) {
+      const auto next = std::lower_bound(writes.begin(), writes.end(), std::pair(span.start, std::size_t{0}));
+      return next != writes.begin() && std::prev(next)->second == writer;
+    });
   }
 
   // A row that covers `address` and may write (with `known`: writes for certain) before position `before`.

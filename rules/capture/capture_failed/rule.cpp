@@ -43,8 +43,8 @@ constexpr Cause kUnjoined = {"unjoined", "work that was forked to another stream
 constexpr Cause kLegacyStream = {"legacy-stream", "it uses the legacy default stream, which would have to wait for the capturing stream",
                                  "launch on the current stream (pass it to the library that launches), or capture on a stream made with "
                                  "cudaStreamNonBlocking and check that nothing escapes (CG402)"};
-constexpr Cause kOtherCapture = {"other-capture", "it waits for an event that was recorded in another capture",
-                                 "record the event inside this capture, or wait for it on the host before the capture begins"};
+constexpr Cause kOtherCapture = {"other-capture", "it waits for an event that was recorded outside this capture: before it began, or in another",
+                                 "record the event inside this capture, or let the stream wait for it before the capture begins"};
 constexpr Cause kMerge = {"merge", "it would join two captures into one", "capture both branches from one origin stream, or end the first capture before"};
 constexpr Cause kCapturedEvent = {"captured-event", "it asks for an event that exists only inside a capture", "do not query or wait for captured events on the host"};
 constexpr Cause kWrongThread = {"wrong-thread", "the capture was ended by another thread than the one that began it",
@@ -62,11 +62,19 @@ constexpr Cause kLazyInit = {"lazy-initialisation", "it loads code, which happen
                              "run the step once before the capture (warm-up on a side stream), so that every kernel is loaded and every library initialised"};
 constexpr Cause kHandle = {"resource", "it makes or changes a resource, which a capture does not allow",
                            "make streams, events, handles and communicators before the capture"};
+constexpr Cause kException = {"exception", "the program left the captured region by an error of its own",
+                              "the error names what a capture does not allow (an unregistered generator, a pageable copy, a check of the framework): "
+                              "move that out of the captured region, or do it before the capture"};
+constexpr Cause kNeverEnded = {"never-ended", "the process ended while it was open", "end every capture that was begun, on every path through the code"};
+constexpr Cause kBegunTwice = {"begun-twice", "the stream is capturing already", "end the first capture, or use another stream"};
 constexpr Cause kUnknown = {"unknown", "it is not allowed while a stream captures", "move the call out of the captured region"};
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 const Cause& cause_of(std::string_view call, std::string_view error, bool unjoined) {
+  if (call == "exception") return kException;
+  if (call == "exit") return kNeverEnded;
+  if (has(error, "ILLEGAL_STATE")) return kBegunTwice;
   if (unjoined || has(error, "CAPTURE_UNJOINED")) return kUnjoined;
   if (has(error, "CAPTURE_ISOLATION")) return kOtherCapture;
   if (has(error, "CAPTURE_MERGE")) return kMerge;
@@ -116,7 +124,11 @@ class CaptureFailed final : public engine::Rule {
     } else if (&cause == &kUnjoined) {
       finding.message += fmt::format(": {} {} not joined back", forks.empty() ? std::string("a side stream") : base::count_of(streams_of(context.graph, forks), "side stream"),
                                      streams_of(context.graph, forks) > 1 ? "were" : "was");
-    } else if (later_victim) {
+    } else if (&cause == &kException) {
+    finding.message += fmt::format(": the program left it by {}", error);
+  } else if (&cause == &kNeverEnded) {
+    finding.message += ": the process ended while it was open";
+  } else if (later_victim) {
       finding.message += fmt::format("; {} found it invalidated by an earlier call", call);
     } else {
       finding.message += fmt::format(" by {}{}{}: {}", call.empty() ? "a call" : call, error.empty() ? std::string() : fmt::format(" ({})", error),

@@ -60,6 +60,7 @@ struct Period {
   std::uint64_t first = 0, last = 0;
   bool has_sequence = false;
   std::vector<Launch> launches;
+  std::vector<std::pair<ir::NodeKind, Launch>> copies;  // and fills
 };
 
 struct SeenGraph {
@@ -71,6 +72,7 @@ struct SeenGraph {
   std::map<ir::FunctionId, std::uint64_t> kernels;
   std::set<ir::StreamId> streams;
   std::set<ir::StackId> stacks;
+  ir::StackId begin_stack;           // of the call that began the capture
 };
 
 class Check final : public engine::RecordingCheck {
@@ -91,8 +93,11 @@ class Check final : public engine::RecordingCheck {
     seen.begin = graph.info.begin_sequence;
     seen.end = graph.info.end_sequence;
     seen.has_stacks = graph.facts.contains(Fact::source_frames) && !graph.stack.empty();
-    for (const ir::SyncOp& op : graph.sync_ops)
-      if (op.kind == ir::SyncOp::Kind::begin_capture && seen.thread == 0) seen.thread = op.thread;
+    for (const ir::SyncOp& op : graph.sync_ops) {
+      if (op.kind != ir::SyncOp::Kind::begin_capture) continue;
+      if (seen.thread == 0) seen.thread = op.thread;
+      if (!seen.begin_stack.is_valid()) seen.begin_stack = op.stack;
+    }
     if (seen.thread == 0 && !graph.thread.empty() && graph.node_count() > 0) seen.thread = graph.thread[NodeId(0)];
     for (const NodeId node : graph.nodes()) {
       if (!graph.capture_stream.empty() && graph.capture_stream[node].is_valid()) seen.streams.insert(graph.capture_stream[node]);
@@ -108,6 +113,7 @@ class Check final : public engine::RecordingCheck {
     std::size_t incomparable = 0;
     for (const SeenGraph& graph : graphs_) {
       during_capture(context, sink, graph);
+      copies_during_capture(context, sink, graph);
       if (!missing_from_graph(context, sink, graph)) ++incomparable;
     }
     if (incomparable > 0)
@@ -122,20 +128,25 @@ class Check final : public engine::RecordingCheck {
     period.has_sequence = !graph.sequence.empty();
     for (const NodeId node : graph.nodes()) {
       const ir::KernelNode* const kernel = graph.kernel(node);
-      if (kernel == nullptr || !kernel->function.is_valid()) continue;
+      const bool is_copy = graph.kind[node] == ir::NodeKind::memcpy || graph.kind[node] == ir::NodeKind::memset;
+      if (!is_copy && (kernel == nullptr || !kernel->function.is_valid())) continue;
       Launch launch;
-      launch.function = kernel->function;
+      if (!is_copy) launch.function = kernel->function;
       launch.stack = graph.stack.empty() ? ir::StackId() : graph.stack[node];
       launch.stream = graph.capture_stream.empty() ? ir::StreamId() : graph.capture_stream[node];
       launch.sequence = graph.sequence.empty() ? 0 : graph.sequence[node];
       launch.launches = graph.launches.empty() ? 1 : graph.launches[node];
       launch.thread = graph.thread.empty() ? 0 : graph.thread[node];
       launch.node = static_cast<std::int32_t>(node.index());
+      if (is_copy) {
+        period.copies.emplace_back(graph.kind[node], launch);
+        continue;
+      }
       period.first = period.launches.empty() ? launch.sequence : std::min(period.first, launch.sequence);
       period.last = std::max(period.last, launch.sequence);
       period.launches.push_back(launch);
     }
-    if (!period.launches.empty()) periods_.push_back(std::move(period));
+    if (!period.launches.empty() || !period.copies.empty()) periods_.push_back(std::move(period));
   }
 
   // What runs beside the step by design: it may differ without being lost.
@@ -164,12 +175,50 @@ class Check final : public engine::RecordingCheck {
       engine::Finding finding = start(graph, sure ? engine::Confidence::certain : engine::Confidence::possible);
       finding.rests_on.insert(Fact::capture_streams);
       finding.message = fmt::format("{} was launched while the graph was captured, on a stream that is not part of the capture: a replay leaves it out", identity.short_name);
-      fill(context, finding, identity, launches);
+      fill(context, finding, identity.short_name, launches);
       finding.fix.text =
           "launch on the current stream (hand the capturing stream to the library), or fork its stream from the capturing one and join it back; to find "
           "such launches, capture on a stream made with cudaStreamDefault: launches on the legacy stream then fail instead of escaping";
       sink.report(std::move(finding), "during|" + name);
     }
+  }
+
+  // The same of copies and fills, which have no kernel that tells what they are for. What a library does for itself is not the step's.
+  static void copies_of(const engine::RecordingContext& context, engine::FindingSink& sink, const SeenGraph& graph, ir::NodeKind kind,
+                        const std::vector<const Launch*>& launches) {
+    const Launch& first = *launches.front();
+    const bool is_library = is_in_library(context.recording, first.stack);
+    const bool sure = first.thread != 0 && graph.thread != 0 && first.stream.is_valid() && !graph.streams.empty() && !is_library;
+    const std::string what(ir::node_kind_name(kind));
+    engine::Finding finding = start(graph, sure ? engine::Confidence::likely : engine::Confidence::possible);
+    finding.rests_on = {Fact::nodes, Fact::eager_launches, Fact::capture_streams};
+    finding.message = fmt::format("a {} was put on a stream that is not part of the capture while the graph was captured: a replay leaves it out", what);
+    fill(context, finding, what, launches);
+    finding.fix.text = "put it on the capturing stream, or fork its stream from the capturing one and join it back; if it is to happen once, do it before the capture";
+    sink.report(std::move(finding), "during|" + what);
+  }
+
+  static bool is_in_library(const ir::Recording& recording, ir::StackId stack) {
+    for (const ir::Frame& frame : recording.frames(stack)) {
+      if (frame.kind != ir::Frame::Kind::native) continue;
+      std::string_view file = recording.text(frame.file);
+      file.remove_prefix(std::min(file.size(), file.rfind('/') + 1));
+      return file.starts_with("libcu") || file.starts_with("libnv") || file.starts_with("libnccl");
+    }
+    return false;
+  }
+
+  void copies_during_capture(const engine::RecordingContext& context, engine::FindingSink& sink, const SeenGraph& graph) const {
+    if (graph.begin == 0 || graph.end <= graph.begin) return;
+    std::map<ir::NodeKind, std::vector<const Launch*>> escaped;
+    for (const Period& period : periods_) {
+      if (period.process != graph.process) continue;
+      for (const auto& [kind, copy] : period.copies)
+        if (copy.sequence > graph.begin && copy.sequence < graph.end && (copy.thread == 0 || graph.thread == 0 || copy.thread == graph.thread) &&
+            !(copy.stream.is_valid() && graph.streams.contains(copy.stream)))
+          escaped[kind].push_back(&copy);
+    }
+    for (const auto& [kind, copies] : escaped) copies_of(context, sink, graph, kind, copies);
   }
 
   // Launched in every step before the capture, and in the graph not at all. False if the launches cannot be compared with the graph.
@@ -178,7 +227,7 @@ class Check final : public engine::RecordingCheck {
     // The launches right before this capture.
     const Period* period = nullptr;
     for (const Period& each : periods_) {
-      if (each.process != graph.process) continue;
+      if (each.process != graph.process || each.launches.empty()) continue;
       if (each.has_sequence && graph.begin != 0 && each.first >= graph.begin) continue;
       if (period == nullptr || each.first >= period->first) period = &each;
     }
@@ -202,7 +251,8 @@ class Check final : public engine::RecordingCheck {
     const auto best = std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     const std::uint64_t steps = best->first;
     const double match = static_cast<double>(best->second) / static_cast<double>(names);
-    if (match < context.config.number(kInfo, "min_match") || names < 3) return false;
+    // Of two kernels or one an agreement says little: then the steps must be several, and the lines known.
+    if (match < context.config.number(kInfo, "min_match") || (names < 3 && (steps < 2 || !graph.has_stacks))) return false;
 
     std::set<Place> places;
     std::set<std::pair<ir::StringId, ir::StringId>> functions;
@@ -235,17 +285,19 @@ class Check final : public engine::RecordingCheck {
         const Place place = place_of(context.recording, (*placed)->stack);
         // The graph has another kernel from this line: chosen otherwise, not lost. Another function of the program: not part of the step.
         if (places.contains(place) || !functions.contains({std::get<0>(place), std::get<1>(place)})) continue;
-        // One step looks like set-up: its work must lie within.
+        // One step looks like set-up: its work must lie within, or come last in a function that is the step's (another one captures).
         const std::uint64_t at = launches.front()->sequence;
-        if (steps >= 2 || (at > step_first && at < step_last)) confidence = engine::Confidence::likely;
-      } else if (steps >= 2 && match >= 0.95) {
+        const Place begun = place_of(context.recording, graph.begin_stack);
+        const bool is_step = graph.begin_stack.is_valid() && std::tie(std::get<0>(begun), std::get<1>(begun)) != std::tie(std::get<0>(place), std::get<1>(place));
+        if (steps >= 2 || (at > step_first && (at < step_last || is_step))) confidence = engine::Confidence::likely;
+      } else if (steps >= 2 && names >= 3 && match >= 0.95) {
         confidence = engine::Confidence::likely;
       }
       engine::Finding finding = start(graph, confidence);
       finding.message = fmt::format("{} ran {} in {} before the capture{} and is not in the graph: a replay leaves it out", identity.short_name,
                                     base::count_of(count / passes, "time"), steps == 1 ? std::string("the step") : fmt::format("each of the {} steps", steps), passes > steps ? ", and during it," : "");
       finding.evidence = {{"launches_outside", static_cast<std::int64_t>(count)}, {"steps", static_cast<std::int64_t>(steps)}, {"match", match}};
-      fill(context, finding, identity, launches);
+      fill(context, finding, identity.short_name, launches);
       finding.fix.text =
           "launch on the current stream instead of the legacy or a private one; if the code skips the kernel while a stream captures, remove that condition";
       sink.report(std::move(finding), "missing|" + name);
@@ -269,12 +321,12 @@ class Check final : public engine::RecordingCheck {
     return finding;
   }
 
-  static void fill(const engine::RecordingContext& context, engine::Finding& finding, const analysis::KernelIdentity& identity, const std::vector<const Launch*>& launches) {
+  static void fill(const engine::RecordingContext& context, engine::Finding& finding, const std::string& label, const std::vector<const Launch*>& launches) {
     const auto entity = [&](const Launch* launch) {
       engine::Entity result;
       result.id = static_cast<std::uint32_t>(launch->node);
       result.source_id = result.id;
-      result.label = identity.short_name;
+      result.label = label;
       result.role = "launched outside the graph";
       return result;
     };

@@ -43,6 +43,7 @@ constexpr engine::RuleInfo kInfo = {
 struct Capture {
   std::uint64_t begin = 0;
   std::uint64_t gone = 0;            // destroyed, or memory that it uses was freed; 0: not known
+  std::uint64_t launched = 0;        // last; 0: not known
   std::uint32_t count = 1;           // captures of which nothing else is known count together
   std::int64_t instantiate_ns = 0;
 };
@@ -99,6 +100,31 @@ std::uint64_t content_of(const ir::Graph& graph, std::uint64_t structure) {
   return hash;
 }
 
+// The structure and the memory that it works on: no numbers, no memory that was allocated while it was captured. 0: it knows none.
+std::uint64_t work_of(const ir::Recording& recording, const ir::Graph& graph, std::uint64_t structure) {
+  std::uint64_t hash = structure;
+  bool has_memory = false;
+  const auto add = [&](ir::AllocationId id, std::uint64_t address, std::uint64_t place) {
+    if (!recording.allocations.contains(id)) return;
+    const ir::Allocation& allocation = recording.allocations[id];
+    if (graph.info.begin_sequence != 0 && allocation.alloc_sequence >= graph.info.begin_sequence) return;
+    hash = mix(mix(hash, address), place);
+    has_memory = true;
+  };
+  for (const NodeId node : graph.nodes()) {
+    if (const ir::KernelNode* const kernel = graph.kernel(node)) {
+      std::uint32_t place = 0;
+      for (const ir::ParamWord& word : graph.params_of(*kernel)) add(word.allocation, word.value, std::uint64_t{node.index()} << 16 | ++place);
+    } else if (const ir::MemcpyNode* const copy = graph.memcpy(node)) {
+      add(copy->src_allocation, copy->src, std::uint64_t{node.index()} << 16);
+      add(copy->dst_allocation, copy->dst, std::uint64_t{node.index()} << 16 | 1);
+    } else if (const ir::MemsetNode* const fill = graph.memset(node)) {
+      add(fill->dst_allocation, fill->dst, std::uint64_t{node.index()} << 16);
+    }
+  }
+  return has_memory ? hash : 0;
+}
+
 // Each kernel once, in the order of its first node: a file holds thousands of graphs of thousands of nodes.
 std::string kernels_of(const engine::GraphContext& context) {
   std::vector<bool> seen;
@@ -128,9 +154,10 @@ class Check final : public engine::RecordingCheck {
       if (!used[word.allocation.index()]) memory.push_back(word.allocation);
       used[word.allocation.index()] = true;
     }
-    add(context, graph.info, structure, content, 0, own_count(graph));
+    const std::uint64_t work = work_of(context.recording, graph, structure);
+    add(context, graph.info, structure, content, work, 0, own_count(graph));
     for (std::size_t i = 0; i < graph.instance_infos.size(); ++i)
-      add(context, graph.instance_infos[i], structure, content, static_cast<std::uint32_t>(i + 1), std::max(1U, graph.instance_infos[i].instances));
+      add(context, graph.instance_infos[i], structure, content, work, static_cast<std::uint32_t>(i + 1), std::max(1U, graph.instance_infos[i].instances));
   }
 
   void finish(const engine::RecordingContext& context, engine::FindingSink& sink) override {
@@ -139,13 +166,16 @@ class Check final : public engine::RecordingCheck {
       const auto content = content_.find(late.of);
       if (content == content_.end()) continue;
       const auto group = equal_.find({content->second, late.info.process, key_of(context.recording, late.info)});
-      if (group != equal_.end()) group->second.captures.push_back({late.info.begin_sequence, 0, std::max(1U, late.info.instances), late.info.instantiate_ns});
+      if (group != equal_.end()) group->second.captures.push_back({late.info.begin_sequence, 0, 0, std::max(1U, late.info.instances), late.info.instantiate_ns});
     }
     std::map<std::pair<ir::GraphId, std::uint32_t>, const ir::ExecutableUse*> uses;
     for (const ir::ExecutableUse& use : context.recording.executable_uses) uses[{use.graph, use.instance}] = &use;
     for (const auto& [place, where] : captures_) {
       Capture& capture = where.first->captures[where.second];
-      if (const auto use = uses.find(place); use != uses.end()) capture.gone = use->second->destroyed_sequence;
+      if (const auto use = uses.find(place); use != uses.end()) {
+        capture.gone = use->second->destroyed_sequence;
+        capture.launched = use->second->last_launch_sequence;
+      }
       if (capture.gone != 0 || place.second != 0) continue;
       // A graph whose memory was freed is not launched any more, one hopes (CG302 looks at that).
       for (const ir::AllocationId id : memory_[place.first]) {
@@ -170,19 +200,43 @@ class Check final : public engine::RecordingCheck {
       // Pieces of one model that live side by side are not churn: it counts how often each that lived was replaced.
       const std::uint64_t captures = total(group), together = most_alive(group);
       if (captures / together < least || std::all_of(group.members.begin(), group.members.end(), [&](ir::GraphId id) { return reported.contains(id); })) continue;
+      reported.insert(group.members.begin(), group.members.end());
       report(context, sink, group, captures, engine::Confidence::likely,
              fmt::format("captured {} times{}, of which {} lived at the same time: same kernels and edges, other arguments", captures,
                          group.has_key ? " under one key" : "", together == 1 ? std::string("no two") : fmt::format("at most {}", together)),
              "find the argument that changes (an input that moves, a count passed by value): copy into a fixed buffer, or update the executable "
              "(cudaGraphExecUpdate, cudaGraphExecKernelNodeSetParams) instead of capturing again", "similar");
     }
+    // The same work on the same memory, each graph launched after its capture and not once after the next one: kept, and of no use.
+    for (auto& [key, group] : worked_) {
+      const std::uint64_t captures = total(group);
+      if (captures < 2 * least || !each_replaces_the_last(group)) continue;
+      if (std::any_of(group.members.begin(), group.members.end(), [&](ir::GraphId id) { return reported.contains(id); })) continue;
+      report(context, sink, group, captures, engine::Confidence::likely,
+             fmt::format("captured {} times, same kernels and edges on the same memory; none was launched again after the next capture", captures),
+             "key the cache by what changes the graph (shapes, not objects), and pass counts through a fixed buffer instead of by value", "unused");
+    }
     const auto least_failed = static_cast<std::uint64_t>(context.config.integer(kInfo, "min_failed_updates"));
+    // After a refused update the executable is often made anew: those captured at one place count together.
+    struct Refused {
+      const Group* group = nullptr;
+      std::uint64_t updates = 0, executables = 0;
+    };
+    std::map<std::pair<ir::StackId, const Group*>, Refused> refused;  // by place, or by group where it is not known
     for (const ir::ExecutableUse& use : context.recording.executable_uses) {
-      if (use.failed_updates < least_failed) continue;
       const auto group = named_.find(use.graph);
-      if (group == named_.end()) continue;
-      report(context, sink, *group->second, use.failed_updates, engine::Confidence::certain,
-             fmt::format("{} updates of the executable were refused by the driver; after each the graph has to be instantiated again", use.failed_updates),
+      if (use.failed_updates == 0 || group == named_.end()) continue;
+      const ir::StackId place = group->second->begin_stack;
+      Refused& entry = refused[{place, place.is_valid() ? nullptr : group->second}];
+      if (entry.group == nullptr) entry.group = group->second;
+      entry.updates += use.failed_updates;
+      ++entry.executables;
+    }
+    for (const auto& [place, entry] : refused) {
+      if (entry.updates < least_failed) continue;
+      report(context, sink, *entry.group, entry.updates, engine::Confidence::certain,
+             fmt::format("{} updates of {} were refused by the driver; after each the graph has to be instantiated again", entry.updates,
+                         entry.executables == 1 ? std::string("the executable") : fmt::format("{} executables captured at this place", entry.executables)),
              "an update needs the same nodes and edges in the same order: pad to fixed shapes, keep one executable per shape, and do not change a kernel's function or "
              "context between captures", "updates");
     }
@@ -198,6 +252,17 @@ class Check final : public engine::RecordingCheck {
     return graph.info.instances > others ? static_cast<std::uint32_t>(graph.info.instances - others) : 1;
   }
 
+  static bool each_replaces_the_last(const Group& group) {
+    std::vector<const Capture*> captures;
+    for (const Capture& capture : group.captures) captures.push_back(&capture);
+    std::sort(captures.begin(), captures.end(), [](const Capture* a, const Capture* b) { return a->begin < b->begin; });
+    for (std::size_t i = 0; i < captures.size(); ++i) {
+      if (captures[i]->begin == 0 || captures[i]->launched == 0) return false;
+      if (i + 1 < captures.size() && captures[i]->launched >= captures[i + 1]->begin) return false;
+    }
+    return true;
+  }
+
   static std::uint64_t most_alive(const Group& group) {
     std::map<std::uint64_t, std::int64_t> changes;  // at a moment; ends before begins
     for (const Capture& capture : group.captures) {
@@ -209,7 +274,7 @@ class Check final : public engine::RecordingCheck {
     return static_cast<std::uint64_t>(most);
   }
 
-  void add(const engine::GraphContext& context, const ir::GraphInfo& info, std::uint64_t structure, std::uint64_t content, std::uint32_t instance, std::uint32_t count) {
+  void add(const engine::GraphContext& context, const ir::GraphInfo& info, std::uint64_t structure, std::uint64_t content, std::uint64_t work, std::uint32_t instance, std::uint32_t count) {
     const std::string key = key_of(context.recording, info);
     std::string basis;
     const auto make = [&](Group& group) {
@@ -228,13 +293,18 @@ class Check final : public engine::RecordingCheck {
     };
     Group& equal = equal_[{content, info.process, key}];
     make(equal);
-    equal.captures.push_back({info.begin_sequence, 0, count, info.instantiate_ns});
+    equal.captures.push_back({info.begin_sequence, 0, 0, count, info.instantiate_ns});
     captures_.insert({{context.graph_id, instance}, {&equal, equal.captures.size() - 1}});
     if (instance == 0) named_[context.graph_id] = &equal;
     Group& similar = similar_[{structure, info.process, key}];
     make(similar);
-    similar.captures.push_back({info.begin_sequence, 0, count, info.instantiate_ns});
+    similar.captures.push_back({info.begin_sequence, 0, 0, count, info.instantiate_ns});
     captures_.insert({{context.graph_id, instance}, {&similar, similar.captures.size() - 1}});
+    if (work == 0) return;
+    Group& worked = worked_[{work, info.process, key}];
+    make(worked);
+    worked.captures.push_back({info.begin_sequence, 0, 0, count, info.instantiate_ns});
+    captures_.insert({{context.graph_id, instance}, {&worked, worked.captures.size() - 1}});
   }
 
   static std::uint64_t total(const Group& group) {
@@ -263,6 +333,7 @@ class Check final : public engine::RecordingCheck {
   // Maps, whose elements stay where they are.
   std::map<EqualKey, Group> equal_;
   std::map<SimilarKey, Group> similar_;
+  std::map<SimilarKey, Group> worked_;
   std::multimap<std::pair<ir::GraphId, std::uint32_t>, std::pair<Group*, std::size_t>> captures_;  // by graph and instance
   std::map<ir::GraphId, const Group*> named_;
   std::map<ir::GraphId, std::uint64_t> content_;

@@ -131,6 +131,10 @@ class UnorderedConflict final : public engine::Rule {
   static std::optional<Confidence> judge(const engine::GraphContext& context, const analysis::AccessTable& table, const analysis::Reachability& ordered,
                                          const std::vector<std::uint64_t>& block_bases, const Access& a, const Access& b) {
     const ir::Graph& graph = context.graph;
+    // One direction is known, the other told by the type: a kernel that marks its inputs as const writes the others.
+    const Access& unknown = a.known() ? b : a;
+    const Access& known = a.known() ? a : b;
+    if (!unknown.known() && unknown.looks_written && a.begin == b.begin && !has_own_writer(graph, table, ordered, unknown, known)) return Confidence::likely;
     if (!a.known() || !b.known()) {
       // Only where both were given the same buffer: a block that begins there.
       const bool same_block = a.begin == b.begin && std::binary_search(block_bases.begin(), block_bases.end(), a.begin);
@@ -157,7 +161,7 @@ class UnorderedConflict final : public engine::Rule {
     const ir::KernelNode* kernel = graph.kernel(writer.node);
     if (kernel == nullptr) return false;
     for (const Access* other : table.touching(writer.begin, writer.begin + 1)) {
-      if (other->node == writer.node || other->begin != writer.begin || !other->may_write() || !other->known()) continue;
+      if (other->node == writer.node || other->begin != writer.begin || !other->may_write() || (!other->known() && !other->looks_written)) continue;
       const ir::KernelNode* other_kernel = graph.kernel(other->node);
       if (other_kernel != nullptr && other_kernel->function == kernel->function && ordered.reaches(other->node, reader.node) &&
           ordered.unordered(other->node, writer.node))

@@ -4,7 +4,7 @@
 A third word in expected.txt says what the recording lacks: `possible` (the finding is there, but below the shown confidence) or `unchecked` (the
 rule says that it could not look).
 
-usage: defects_test.py CGLINT FOLDER     FOLDER: tests/data/record/defects
+usage: defects_test.py CGLINT FOLDER     FOLDER: tests/data/record/defects or faults
 """
 import glob
 import json

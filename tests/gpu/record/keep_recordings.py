@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Recordings of the planted-defect programs for the repository: without host names and folders, compressed.
 
-usage: keep_recordings.py KEPT OUT     KEPT: what 50_record.py left in $CGLINT_RECORD_KEEP; OUT: tests/data/record/defects
+usage: keep_recordings.py KEPT OUT     KEPT: what 50_record.py left in $CGLINT_RECORD_KEEP; OUT: tests/data/record/defects or faults
 """
 import glob
 import gzip

@@ -162,6 +162,128 @@ library.fake_end()
     check(kinds(records, "end")[0]["records"] == len(records) - 1, "the end counts")
 
 
+# What torch.cuda gains where the allocator keeps a list of its calls.
+HISTORY = '''
+import time, types
+import torch
+trace, asked = [], []
+def note(action, address, size, late=0):
+    trace.append({"action": action, "addr": address, "size": size, "stream": 0, "time_us": time.time_ns() // 1000 + late})
+def record(enabled="all", context="all", stacks="all", max_entries=1 << 62):
+    asked.append((enabled, context, max_entries))
+    torch._C.on = enabled is not None
+class C:
+    on = bool(os.environ.get("FAKE_HISTORY"))
+    @staticmethod
+    def _cuda_isHistoryEnabled():
+        return C.on
+torch._C = C
+memory = types.SimpleNamespace(_record_memory_history=record, _snapshot=lambda: {"segments": memory_snapshot(), "device_traces": [list(trace), []]})
+def device_count():
+    return 2
+def memory_stats_as_nested_dict(device):
+    return {"allocation": {"all": {"allocated": len(trace)}}} if device == 0 else {}
+'''
+
+
+def history(python, helper, library, cglint, folder):
+    """Memory that changed hands between two looks, both times in use."""
+    torch_at(folder)
+    with open(folder / "torch/cuda/__init__.py", "a") as file:
+        file.write(HISTORY)
+    begin, capture = LOADED + "torch.cuda.note('alloc', 0x7f0000100000, 1 << 20)\n", '''
+import time
+graph = torch.cuda.graphs.CUDAGraph()
+graph.capture_begin()
+graph.capture_end()
+time.sleep(0.01)
+print(torch.cuda.asked)
+'''
+    reused = "torch.cuda.note('free_completed', 0x7f0000100000, 1 << 20)\ntorch.cuda.note('alloc', 0x7f0000100000, 1 << 20)\n"
+    other = "torch.cuda.note('alloc', 0x7f0000900000, 512)\n"
+
+    def codes():
+        lint = subprocess.run([cglint, "lint", "--format", "json", str(folder / "out.cgl.jsonl")], capture_output=True, text=True)
+        return [finding["code"] for finding in json.loads(lint.stdout)["findings"]]
+
+    done, records = run(python, helper, library, folder, begin + capture + reused)
+    check(done.returncode == 0 and done.stderr == "" and done.stdout == "[('all', None, 50000)]\n", f"{done}")
+    end = kinds(records, "graph")[0]["info"]["end_sequence"]
+    since = [moment["blocks"][0].get("alloc_sequence", 0) for moment in kinds(records, "allocator_blocks")]
+    check(len(since) == 2 and since[0] < end < since[1], f"{since} {end}")
+    check(codes() == ["CG302"], f"{codes()}")
+    # Free again by then: in two parts, of which one had been handed out.
+    done, records = run(python, helper, library, folder, begin + capture + reused + "torch.cuda.note('alloc', 0x7f0000140000, 512)\ntorch.cuda.blocks[0] = (1 << 20, 'inactive')\n")
+    end = kinds(records, "graph")[0]["info"]["end_sequence"]
+    last = [(block["base"], block["size_bytes"], block["state"], block.get("alloc_sequence", 0) > end) for block in kinds(records, "allocator_blocks")[-1]["blocks"][:3]]
+    check(last == [("0x7f0000100000", 0x40000, "free", True), ("0x7f0000140000", 0xc0000, "free", True), ("0x7f0000200000", 512, "free", False)], f"{last}")
+    # Held all the time; and another block, of which no graph knows.
+    for what in ("", other):
+        done, records = run(python, helper, library, folder, begin + capture + what)
+        check(done.returncode == 0 and done.stderr == "" and codes() == [], f"{done} {codes()}")
+    # Not wanted, and switched on by the program: it is left alone, and read where it is on.
+    done, records = run(python, helper, library, folder, begin + capture + reused, CGLINT_RECORD_ALLOCATOR_HISTORY="0")
+    check(done.stdout == "[]\n" and not any("alloc_sequence" in block for moment in kinds(records, "allocator_blocks") for block in moment["blocks"]), f"{records}")
+    done, records = run(python, helper, library, folder, begin + capture + reused, FAKE_HISTORY="1")
+    check(done.stdout == "[]\n" and done.stderr == "" and codes() == ["CG302"], f"{done} {codes()}")
+    # Switched off by the program afterwards: what is not known is not guessed.
+    done, records = run(python, helper, library, folder, begin + capture + "torch.cuda.memory._record_memory_history(None)\n" + reused)
+    check(done.stderr == "" and codes() == [], f"{done} {codes()}")
+    # The list was too short.
+    done, records = run(python, helper, library, folder, begin + capture + "time.sleep(0.01)\ntorch.cuda.trace.clear()\n" + other)
+    check(done.stderr == "" and len(kinds(records, "loss")) == 1, f"{done} {records}")
+    # It fills up: it is read in time, without a line in the file.
+    done, records = run(python, helper, library, folder, begin + capture + """
+time.sleep(2.8)
+for _ in range(20000):
+    torch.cuda.note("alloc", 0x7f0000100000, 512)
+time.sleep(0.9)
+torch.cuda.trace[:-1] = []
+time.sleep(0.1)
+""" + other)
+    check(done.stderr == "" and len(kinds(records, "allocator_blocks")) == 3 and kinds(records, "loss") == [], f"{done} {records}")
+
+
+def left(python, helper, library, cglint, folder):
+    """An error of the program that leaves a capture."""
+    torch_at(folder)
+    program = LOADED + """
+class Graph:
+    def __enter__(self):
+        self.graph = torch.cuda.graphs.CUDAGraph()
+        self.graph.capture_begin()
+    def __exit__(self, *error):
+        self.graph.capture_end()
+def step(kind):
+    if kind == "good":
+        try:
+            raise KeyError("caught within")
+        except KeyError:
+            return
+    raise RuntimeError("Offset increment outside graph capture\\nmore")
+def run(kind):
+    try:
+        with Graph():
+            step(kind)
+    except RuntimeError as error:
+        print(type(error).__name__)
+try:
+    raise ValueError("under way before")
+except ValueError:
+    run("good")
+run(KIND)
+"""
+    done, records = run(python, helper, library, folder, program.replace("KIND", "'good'"))
+    check(done.returncode == 0 and done.stderr == "" and [graph["info"]["capture_status"] for graph in kinds(records, "graph")] == ["ok", "ok"], f"{done} {records}")
+    done, records = run(python, helper, library, folder, program.replace("KIND", "'bad'"))
+    check(done.returncode == 0 and done.stderr == "" and done.stdout == "RuntimeError\n", f"{done}")
+    failed = [graph for graph in kinds(records, "graph") if graph["info"]["capture_status"] == "failed"]
+    check(len(failed) == 1 and failed[0]["info"]["failed_error"] == "RuntimeError: Offset increment outside graph capture", f"{records}")
+    lint = subprocess.run([cglint, "lint", str(folder / "out.cgl.jsonl")], capture_output=True, text=True)
+    line = program[:program.index('raise RuntimeError')].count("\n") + 1
+    check(f"program.py:{line} (step): CG404" in lint.stdout and "left it by RuntimeError: Offset" in lint.stdout, lint.stdout)
+
+
 def failures(python, helper, library, cglint, folder):
     torch_at(folder)
     capture = LOADED + '''
@@ -245,6 +367,41 @@ print(hasattr(sys, "_is_gil_enabled") and "free-threading" in sys.version)
         check(part.startswith("inner:6;outer:8;<lambda>:10;") and "run:" in part, f"{python}: {done.stdout}")
 
 
+def locks(python, helper, library, cglint, folder):
+    """Two threads that would wait for each other, were the interpreter lock waited for without end; and a thread that keeps it in a blocking call.
+
+    With a longer time limit the same takes longer: these tests can fail."""
+    done, _ = run(python, helper, library, folder, """import ctypes, os, sys, threading, time
+path = os.environ["CUDA_INJECTION64_PATH"]
+releases, keeps = ctypes.CDLL(path), ctypes.PyDLL(path)  # CDLL gives the interpreter lock up for the call, PyDLL does not
+def together(other, mine):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(other()))
+    thread.start()
+    time.sleep(0.05)
+    begin = time.perf_counter()
+    mine()
+    took = time.perf_counter() - begin
+    thread.join()
+    return results[0], took
+rows = []
+for limit in (20, 1500):
+    rows.append(together(lambda: releases.fake_frames_in_mutex(200, limit), keeps.fake_take_and_give))
+rows.append(together(lambda: releases.fake_frames_in_mutex(200, 20), lambda: keeps.fake_block(600)))
+rows.append(together(lambda: releases.fake_frames_in_mutex(200, 1500), lambda: keeps.fake_block(600)))
+print(rows)
+print(hasattr(sys, "_is_gil_enabled") and "free-threading" in sys.version)
+""")
+    check(done.returncode == 0 and done.stderr == "", f"{done}")
+    lines = done.stdout.splitlines()
+    if lines[1] == "True":
+        return
+    (short, short_s), (long, long_s), (kept, _), (given, _) = eval(lines[0])
+    check(short == 1 and long == 1 and short_s < 1.2 and long_s > 1.4, f"{python}: {done.stdout}")
+    # The lock comes back before the longer limit is over.
+    check(kept == 1 and given == 0, f"{python}: {done.stdout}")
+
+
 def hidden(python, helper, library, cglint, folder):
     """The hook's wrappers are in no stack."""
     torch_at(folder)
@@ -299,7 +456,7 @@ def main(helper, library, cglint):
             if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0 and minor != sys.version_info[1]:
                 pythons.append(path)
     for python in pythons:
-        for test in (states, failures, chain, frames, hidden, provenance):
+        for test in (states, history, left, failures, chain, frames, locks, hidden, provenance):
             with tempfile.TemporaryDirectory() as folder:
                 print(f"{python}: {test.__name__}", flush=True)
                 test(python, helper, library, cglint, pathlib.Path(os.path.realpath(folder)))

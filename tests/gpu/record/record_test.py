@@ -19,7 +19,7 @@ def check(good, text):
         sys.exit(f"FAILED: {text}")
 
 
-RECORDER = ("InitializeInjection", "InitializeInjectionNvtx2", "cglint_record_blocks", "cglint_record_blocks_failed", "cglint_record_expect_blocks",
+RECORDER = ("InitializeInjection", "InitializeInjectionNvtx2", "cglint_record_blocks", "cglint_record_blocks_failed", "cglint_record_blocks_missed", "cglint_record_capture_left", "cglint_record_expect_blocks",
             "cglint_record_flush", "cglint_record_flushes", "cglint_record_moment")
 
 
@@ -57,10 +57,10 @@ def arguments(program):
         values = dict(line.split("=", 1) for line in out.splitlines())
         library = str(pathlib.Path(program).resolve().parent / "libcglint_record.so")
         check(code == 7, f"the command's exit code, not {code}")
-        check(values == {"CUDA_INJECTION64_PATH": library, "NVTX_INJECTION64_PATH": library, "CGLINT_RECORD_NATIVE_STACKS": "1", "CGLINT_RECORD_EAGER": "1", "CGLINT_RECORD_OUT": os.path.realpath(folder) + "/out.cgl.jsonl",
+        check(values == {"CUDA_INJECTION64_PATH": library, "NVTX_INJECTION64_PATH": library, "CGLINT_RECORD_NATIVE_STACKS": "1", "CGLINT_RECORD_EAGER": "1", "CGLINT_RECORD_ALLOCATOR_HISTORY": "1", "CGLINT_RECORD_OUT": os.path.realpath(folder) + "/out.cgl.jsonl",
                          "CGLINT_RECORD_OUT_FOLDER": "0", "CGLINT_RECORD_PYTHON_STACKS": "0", "CGLINT_RECORD_REPLAYS": "3"}, f"{values}")
-        _, out, _ = run("--no-native-stacks", "--no-eager", "--detach-after", "30s", "--redact=names", "--flush-signal", "USR2", "--", *show, env=plain, cwd=folder)
-        for line in ("NATIVE_STACKS=0", "EAGER=0", "DETACH=30s", "REDACT=names", "FLUSH_SIGNAL=12"):
+        _, out, _ = run("--no-native-stacks", "--no-eager", "--no-allocator-history", "--detach-after", "30s", "--redact=names", "--flush-signal", "USR2", "--", *show, env=plain, cwd=folder)
+        for line in ("NATIVE_STACKS=0", "EAGER=0", "ALLOCATOR_HISTORY=0", "DETACH=30s", "REDACT=names", "FLUSH_SIGNAL=12"):
             check(f"CGLINT_RECORD_{line}\n" in out, f"{line} in {out}")
         _, out, err = run("--", *show, env=dict(plain, NVTX_INJECTION64_PATH="/other.so"), cwd=folder)
         check("NVTX_INJECTION64_PATH=/other.so" in out and "NVTX ranges are not recorded" in err, f"{out} {err}")

@@ -19,6 +19,7 @@
 #include "capture/elf_symbols.h"
 #include "capture/generated_source.h"
 #include "capture/graph_record.h"
+#include "capture/moment_log.h"
 #include "capture/native_frames.h"
 #include "capture/process_facts.h"
 #include "capture/python_frames.h"
@@ -545,20 +546,102 @@ TEST(PythonFrames, AProcessWithoutPythonHasNone) {
   EXPECT_EQ(python_frames(frames), FramesResult::no_python);
 }
 
+TEST(AllocationTimeline, AFreeOfWhatAGraphHoldsIsTold) {
+  AllocationTimeline timeline;
+  timeline.add(0x1000, 0x100, "device", 0, 1);
+  timeline.add(0x2000, 0x100, "device", 0, 2);
+  timeline.hold(0x1080);
+  timeline.hold(0x1100);  // behind it
+  timeline.hold(0);
+  EXPECT_TRUE(timeline.remove(0x2000, 3));
+  EXPECT_FALSE(timeline.take_held_freed());
+  EXPECT_TRUE(timeline.remove(0x1000, 4));
+  EXPECT_TRUE(timeline.take_held_freed());
+  EXPECT_FALSE(timeline.take_held_freed());
+  // The next one at this place is not held.
+  timeline.add(0x1000, 0x100, "device", 0, 5);
+  EXPECT_TRUE(timeline.remove(0x1000, 6));
+  EXPECT_FALSE(timeline.take_held_freed());
+}
+
+TEST(EagerBook, CopiesThatACaptureMissesStandAmongTheLaunches) {
+  EagerBook book;
+  NodeOrigin origin;
+  origin.sequence = 5;
+  origin.stack = 3;
+  origin.stream = 9;
+  book.add_copy("memset", origin);
+  origin.sequence = 8;
+  book.add_copy("memset", origin);  // from the same line
+  origin.stack = 4;
+  book.add_copy("memcpy", origin);
+  const GraphRecord graph = book.take();
+  ASSERT_EQ(graph.nodes.size(), 2U);
+  EXPECT_EQ(graph.nodes[0].kind, "memset");
+  EXPECT_EQ(graph.nodes[0].launches, 2U);
+  EXPECT_EQ(graph.nodes[0].origin.sequence, 5U);
+  EXPECT_EQ(graph.nodes[1].kind, "memcpy");
+  EXPECT_TRUE(book.take().nodes.empty());
+  for (std::uint32_t i = 0; i < kEagerCopies + 2; ++i) {
+    origin.stack = i;
+    book.add_copy("memcpy", origin);
+  }
+  EXPECT_EQ(book.folded(), 2U);
+}
+
 TEST(AllocatorBlocks, BadOnesAreRefused) {
-  const std::vector<std::uint64_t> good = {0x1000, 512, 2, 0, 0};
+  const std::vector<std::uint64_t> good = {0x1000, 512, 2, 0, 0, 0};
   EXPECT_EQ(check_blocks(good, 1), "");
   EXPECT_EQ(check_blocks({}, 0), "");
-  EXPECT_EQ(check_blocks(std::span(good).first(4), 1), "a block is cut short");
+  EXPECT_EQ(check_blocks(std::span(good).first(5), 1), "a block is cut short");
   EXPECT_EQ(check_blocks(good, 0), "a block's pool is unknown");
-  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, 0, 2, 0, 0}, 1), "a block's size is impossible");
-  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, ~std::uint64_t{0}, 2, 0, 0}, 1), "a block's size is impossible");
-  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, 512, 3, 0, 0}, 1), "a block's state is unknown");
+  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, 0, 2, 0, 0, 0}, 1), "a block's size is impossible");
+  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, ~std::uint64_t{0}, 2, 0, 0, 0}, 1), "a block's size is impossible");
+  EXPECT_EQ(check_blocks(std::vector<std::uint64_t>{0x1000, 512, 3, 0, 0, 0}, 1), "a block's state is unknown");
+}
+
+TEST(AllocatorBlocks, WhenTheyWereHandedOutIsToldWhereItIsKnown) {
+  const std::vector<std::uint64_t> words = {0x1000, 512, 0, 0, 0, 7, 0x2000, 512, 2, 0, 0, 7, 0x3000, 512, 0, 0, 0, 0};
+  const std::vector<std::string_view> pools = {""};
+  std::string lines;
+  write_blocks(words, pools, 9, lines);
+  EXPECT_EQ(lines,
+            "{\"type\":\"allocator_blocks\",\"process\":0,\"sequence\":9,\"blocks\":[{\"base\":\"0x1000\",\"size_bytes\":512,\"state\":\"active\","
+            "\"alloc_sequence\":7},{\"base\":\"0x2000\",\"size_bytes\":512,\"state\":\"free\",\"alloc_sequence\":7},{\"base\":\"0x3000\",\"size_bytes\":512,\"state\":\"active\"}]}\n");
+}
+
+TEST(MomentLog, AnEventComesAfterTheLastMomentThatIsNotLater) {
+  MomentLog log;
+  EXPECT_EQ(log.before(1000), 0U);
+  for (std::int64_t i = 1; i <= 10; ++i) log.add({100 * i, static_cast<std::uint64_t>(i)});
+  EXPECT_EQ(log.before(99), 0U);
+  EXPECT_EQ(log.before(100), 1U);
+  EXPECT_EQ(log.before(549), 5U);
+  EXPECT_EQ(log.before(5000), 10U);
+  EXPECT_EQ(log.before(549, {{500, 77}, {550, 99}}), 77U);
+  // Threads that asked the clock in another order than they got their numbers.
+  log.add({1300, 13});
+  log.add({1200, 12});
+  EXPECT_EQ(log.before(1250), 12U);
+  EXPECT_EQ(log.before(1300), 13U);
+}
+
+TEST(MomentLog, OldMomentsAreThinned) {
+  MomentLog log;
+  const auto most = static_cast<std::int64_t>(3 * MomentLog::kMost);
+  for (std::int64_t i = 1; i <= most; ++i) log.add({10 * i, static_cast<std::uint64_t>(i)});
+  EXPECT_EQ(log.before(10 * most), static_cast<std::uint64_t>(most));
+  EXPECT_EQ(log.before(10 * most - 5), static_cast<std::uint64_t>(most - 1));
+  // A lower bound, where the moment itself is gone.
+  for (const std::int64_t i : {most / 2, most / 3, most / 9}) {
+    EXPECT_LE(log.before(10 * i), static_cast<std::uint64_t>(i));
+    EXPECT_GT(log.before(10 * i), static_cast<std::uint64_t>(i / 2));
+  }
 }
 
 TEST(AllocatorBlocks, ManyAreSeveralLinesOfOneMoment) {
   std::vector<std::uint64_t> words;
-  for (std::uint64_t i = 0; i < 70000; ++i) words.insert(words.end(), {i << 12, 4096, i % 3, i, i % 2});
+  for (std::uint64_t i = 0; i < 70000; ++i) words.insert(words.end(), {i << 12, 4096, i % 3, i, i % 2, 0});
   const std::vector<std::string_view> pools = {"", "graph"};
   std::string lines;
   write_blocks(words, pools, 9, lines);

@@ -2,7 +2,9 @@
 
 Tells the recorder what only PyTorch knows:
   - after each capture, after the last of a burst, on demand and at exit: the blocks of torch's caching allocator, so that memory
-    that was given back but is still held by the allocator is known (rules CG302 and CG303);
+    that was given back but is still held by the allocator is known (rules CG302 and CG303), and since when each block is held,
+    so that memory that changed hands between two looks is known too;
+  - an error of the program or of torch that leaves a capture, which the driver does not see (rule CG404);
   - while torch.compile writes code: the user's line of each kernel, as a comment in the written code.
 
 Never imports torch itself: two modules are wrapped when the program imports them. Nothing is asked in a callback of the driver or
@@ -52,22 +54,33 @@ class _Recorder:
         library.cglint_record_flushes.restype = ctypes.c_uint64
         library.cglint_record_blocks.argtypes = [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, names, ctypes.c_size_t]
         library.cglint_record_blocks_failed.argtypes = [ctypes.c_char_p]
+        library.cglint_record_capture_left.argtypes = [ctypes.c_char_p, names, names, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t]
         self.library = library
         self.ctypes = ctypes
 
     def blocks(self, moment, words, pools):
         address, count = words.buffer_info()
         names = (self.ctypes.c_char_p * len(pools))(*[pool.encode() for pool in pools])
-        return self.library.cglint_record_blocks(moment, address, count // 5, names, len(pools))
+        return self.library.cglint_record_blocks(moment, address, count // _WORDS, names, len(pools))
+
+    def capture_left(self, error, frames):
+        files = (self.ctypes.c_char_p * len(frames))(*[file.encode("utf-8", "replace") for file, _, _ in frames])
+        functions = (self.ctypes.c_char_p * len(frames))(*[function.encode("utf-8", "replace") for _, function, _ in frames])
+        lines = (self.ctypes.c_uint32 * len(frames))(*[line for _, _, line in frames])
+        self.library.cglint_record_capture_left(error.encode("utf-8", "replace"), files, functions, lines, len(frames))
 
 
+_WORDS = 6  # a block
 _STATES = {"active_allocated": 0, "active_pending_free": 1, "active_awaiting_free": 1, "inactive": 2}
 
 
-def _blocks_of(segments):
-    """Five words a block, and the names of pools: "" is the general one. Raises for what this does not understand."""
+def _blocks_of(segments, since):
+    """Six words a block, and the names of pools: "" is the general one. `since`: by address, the microseconds at which a block
+    was last handed out. A free block of the general pool is several, where it was handed out in parts. Raises for what this
+    does not understand."""
+    from bisect import bisect_left
     import array
-    words, pools, numbers = array.array("Q"), [""], {}
+    words, pools, numbers, known = array.array("Q"), [""], {}, sorted(since)
     for segment in segments:
         pool = segment.get("segment_pool_id", (0, 0))
         name = "" if tuple(pool) == (0, 0) else "graph pool {}.{} of device {}".format(pool[0], pool[1], segment.get("device", 0))
@@ -80,10 +93,78 @@ def _blocks_of(segments):
             # Older versions leave the address out: blocks follow each other.
             address = block.get("address", address)
             size = block["size"]
-            if size > 0:
-                words.extend((address, size, _STATES[block["state"]], stream, numbers[name]))
+            state = _STATES[block["state"]]
+            if size > 0 and state == 2 and name == "":
+                begin = address
+                for part in known[bisect_left(known, address + 1):bisect_left(known, address + size)]:
+                    words.extend((begin, part - begin, state, stream, 0, since.get(begin, 0)))
+                    begin = part
+                words.extend((begin, address + size - begin, state, stream, 0, since.get(begin, 0)))
+            elif size > 0:
+                words.extend((address, size, state, stream, numbers[name], since.get(address, 0)))
             address += size
     return words, pools
+
+
+class _History:
+    """When each block was handed out, from the allocator's own list of its calls.
+
+    torch keeps that list if asked to; without stacks it costs a fraction of a microsecond a call. Where the program has switched
+    it on itself it is read and left as it is; where the program switches it off or changes it later, that is how it stays."""
+
+    MOST = 50_000  # calls that torch keeps for us, the newest
+
+    def __init__(self):
+        import os
+        self.wanted = os.environ.get("CGLINT_RECORD_ALLOCATOR_HISTORY", "1") != "0"
+        self.started = self.ours = False
+        self.since = {}     # by address: microseconds
+        self.newest = {}    # by device: of the last call that was read
+        self.calls = 0      # of the allocator when it was last read
+
+    def start(self, torch):
+        if self.started or not self.wanted:
+            return
+        self.started = True
+        try:
+            if not torch._C._cuda_isHistoryEnabled():
+                torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=self.MOST)
+                self.ours = True
+        except Exception:
+            self.wanted = False  # another version: blocks without times
+
+    def is_on(self, torch):
+        return self.started and self.wanted and torch._C._cuda_isHistoryEnabled()
+
+    def take(self, torch):
+        """The allocator's segments; True if some of its calls since the last time were not in the list any more."""
+        snapshot = torch.cuda.memory._snapshot()
+        missed = False
+        for device, trace in enumerate(snapshot["device_traces"]):
+            if not trace:
+                continue
+            before = self.newest.get(device)
+            missed = missed or (before is not None and trace[0]["time_us"] > before)  # what was read then is not in it
+            self.newest[device] = trace[-1]["time_us"]
+            for entry in reversed(trace):
+                if before is not None and entry["time_us"] < before:
+                    break
+                if entry["action"] == "alloc" and self.since.get(entry["addr"], 0) < entry["time_us"]:
+                    self.since[entry["addr"]] = entry["time_us"]
+        if len(self.since) > 4 * self.MOST:  # the newest are enough
+            newest = sorted(self.since.items(), key=lambda item: item[1])[-2 * self.MOST:]
+            self.since = dict(newest)
+        self.calls = self.count(torch)
+        return snapshot["segments"], missed
+
+    @staticmethod
+    def count(torch):
+        return sum(torch.cuda.memory_stats_as_nested_dict(device).get("allocation", {}).get("all", {}).get("allocated", 0)
+                   for device in range(torch.cuda.device_count()))
+
+    def is_filling(self, torch):
+        """Half of the list is new."""
+        return self.ours and self.is_on(torch) and self.count(torch) - self.calls > self.MOST // 4  # an allocation is two or three entries
 
 
 class _Allocator:
@@ -99,6 +180,8 @@ class _Allocator:
         self.threading = threading
         self.recorder = None
         self.broken = False
+        self.history = _History()
+        self.errors = {}         # by capture under way: the error that was being handled when it began
         self.fresh()
 
     def fresh(self):
@@ -128,13 +211,32 @@ class _Allocator:
             os.register_at_fork(after_in_child=self.fresh)
         return True
 
-    def expect(self):
-        if self.ready() and self.recorder.library.cglint_record_expect_blocks() != 0:
+    def expect(self, graph):
+        if not self.ready():
+            return
+        if self.recorder.library.cglint_record_expect_blocks() != 0:
             self.broken = True
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            self.history.start(torch)
 
-    def count(self, change):
+    def begun(self, graph):
+        self.errors[id(graph)] = sys.exc_info()[1]
         with self.lock:
-            self.capturing = max(0, self.capturing + change)
+            self.capturing += 1
+
+    def ending(self, graph):
+        """With an error under way that was not there when the capture began, it is left, not ended."""
+        error = sys.exc_info()[1]
+        if error is not None and id(graph) in self.errors and error is not self.errors[id(graph)] and self.ready():
+            frames = _frames_of(error)
+            text = str(error).strip().split("\n")[0][:300]
+            self.recorder.capture_left("{}: {}".format(type(error).__name__, text), frames)
+
+    def over(self, graph):
+        self.errors.pop(id(graph), None)
+        with self.lock:
+            self.capturing = max(0, self.capturing - 1)
 
     def captured(self, time):
         """A graph of torch's was captured or instantiated."""
@@ -162,13 +264,19 @@ class _Allocator:
             if moment == 0:
                 self.broken = True  # recording is over
                 return
-            words, pools = _blocks_of(_snapshot(torch))
+            if self.history.is_on(torch):
+                segments, missed = self.history.take(torch)
+                if missed:
+                    self.recorder.library.cglint_record_blocks_missed()
+            else:
+                segments = _snapshot(torch)
+            words, pools = _blocks_of(segments, self.history.since)
             result = self.recorder.blocks(moment, words, pools)
             if result == 2:
                 raise ValueError("the recorder refused the blocks")
             end = time.monotonic()
             with self.lock:
-                self.written += len(words) // 5
+                self.written += len(words) // _WORDS
                 self.not_before = end + self.SHARE * (end - begin)
                 self.waits_for_file = result == 3
         except Exception:
@@ -197,8 +305,22 @@ class _Allocator:
                             self.due_at = None
                 if is_due:
                     self.look(time)
+                elif self.capturing == 0 and time.monotonic() >= self.not_before:
+                    self.read_history(time)
         except Exception:
             self.give_up()
+
+    def read_history(self, time):
+        """Before the allocator's list overflows; nothing is written."""
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized() or not self.history.is_filling(torch):
+            return
+        begin = time.monotonic()
+        if self.history.take(torch)[1]:
+            self.recorder.library.cglint_record_blocks_missed()
+        end = time.monotonic()
+        with self.lock:
+            self.not_before = end + self.SHARE * (end - begin)
 
     def at_exit(self):
         try:
@@ -218,6 +340,24 @@ def _snapshot(torch):
         return torch.cuda.memory_snapshot()
 
 
+def _frames_of(error):
+    """(file, function, line) of where an error was raised, innermost first."""
+    frames, outermost, trace = [], None, error.__traceback__
+    while trace is not None:
+        outermost = outermost or trace.tb_frame
+        frames.insert(0, (trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    frame = outermost.f_back if outermost is not None else None
+    while frame is not None:
+        frames.append((frame, frame.f_lineno or 0))
+        frame = frame.f_back
+    own = _FILE
+    return [(frame.f_code.co_filename, frame.f_code.co_name, line) for frame, line in frames if frame.f_code.co_filename != own][:32]
+
+
+_FILE = (lambda: 0).__code__.co_filename
+
+
 def _wrap_graphs(module):
     import functools
     import time
@@ -235,29 +375,32 @@ def _wrap_graphs(module):
         original = getattr(graph, name)
 
         @functools.wraps(original)
-        def wrapper(*arguments, **keywords):
-            quietly(before)
+        def wrapper(self, *arguments, **keywords):
+            quietly(before, self)
             try:
-                result = original(*arguments, **keywords)
+                result = original(self, *arguments, **keywords)
             except BaseException:
-                quietly(bad)
+                quietly(bad, self)
                 raise
-            quietly(good)
+            quietly(good, self)
             return result
 
         setattr(graph, name, wrapper)
 
-    def nothing():
+    def nothing(graph):
         pass
 
-    def ended():
-        allocator.count(-1)
+    def captured(graph):
         allocator.captured(time)
 
-    wrap("capture_begin", allocator.expect, lambda: allocator.count(1), nothing)
-    wrap("capture_end", nothing, ended, lambda: allocator.count(-1))
+    def ended(graph):
+        allocator.over(graph)
+        captured(graph)
+
+    wrap("capture_begin", allocator.expect, allocator.begun, nothing)
+    wrap("capture_end", allocator.ending, ended, allocator.over)
     if hasattr(graph, "instantiate"):
-        wrap("instantiate", allocator.expect, lambda: allocator.captured(time), nothing)
+        wrap("instantiate", allocator.expect, captured, nothing)
 
 
 _FRAME = None  # compiled when it is needed

@@ -59,7 +59,7 @@ def planted(command, prefix):
         rows = list(pool.map(lambda job: one_case(*job), [(name, code, variant, command, prefix) for name, code in cases for variant in ("bad", "good")]))
     rules, table, good = known_rules(), [], True
     for (name, code), bad_row, good_row in zip(cases, rows[::2], rows[1::2]):
-        caught, quiet = code in bad_row["codes"], code not in good_row["codes"] and good_row["exit"] == 0
+        caught, quiet = code in bad_row["codes"], not good_row["codes"] and good_row["exit"] == 0
         failed_as_planted = code != "CG404" or (bool(bad_row.get("failed")) and not good_row.get("failed"))
         # What a recording cannot tell must be said, which is not to be clean (PyTorch's cached blocks without its helper).
         said = caught or code in bad_row.get("unchecked", [])
@@ -67,7 +67,7 @@ def planted(command, prefix):
                       "twin_codes": good_row["codes"], "recorded_as_planted": failed_as_planted, "bad": bad_row, "good": good_row})
         good &= failed_as_planted and quiet and (said or code not in rules) and (bad_row["exit"] == 0 or caught)  # a stale address may fault
     return {"good": good, "programs": len(cases), "caught": sum(row["caught"] for row in table), "twins_clean": sum(row["twin_clean"] for row in table),
-            "twins_without_any_finding": sum(not row["twin_codes"] for row in table), "table": table}
+            "table": table}
 
 
 def part_programs():
@@ -76,6 +76,14 @@ def part_programs():
 
 def part_torch_programs():
     return planted([PYTHON, os.path.join(PROGRAMS, "programs", "defects.py")], "torch_")
+
+
+def part_faults():
+    return planted([os.path.join(BIN, "record_faults")], "")
+
+
+def part_torch_faults():
+    return planted([PYTHON, os.path.join(PROGRAMS, "programs", "faults.py")], "torch_")
 
 
 # --- threads and processes ---
@@ -264,7 +272,7 @@ def part_torch_cost():
     return cost_of([PYTHON, os.path.join(PROGRAMS, "torch_moe.py"), "side_first", "32"], {name: options[name] for name in names}, 2, ["capture_us", "replay_us"])
 
 
-PARTS = {"options": part_options, "programs": part_programs, "torch_programs": part_torch_programs, "threads": part_threads, "devices": part_devices, "workers": part_workers,
+PARTS = {"options": part_options, "programs": part_programs, "torch_programs": part_torch_programs, "faults": part_faults, "torch_faults": part_torch_faults, "threads": part_threads, "devices": part_devices, "workers": part_workers,
          "locks": part_locks, "cost": part_cost, "torch_cost": part_torch_cost, "kills": part_kills, "torch_kills": part_torch_kills}
 
 

@@ -229,6 +229,22 @@ class Program {
       return CUDA_SUCCESS;
     });
   }
+  void fill(std::uintptr_t stream) {
+    cuMemsetD8Async_params params{0x7000000, 0, 4096, handle<CUstream>(stream)};
+    call(CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async, "cuMemsetD8Async", params, [] { return CUDA_SUCCESS; });
+  }
+  void copy_at_once() {
+    cuMemcpyHtoD_v2_params params{0x7000000, nullptr, 4096};
+    call(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoD_v2, "cuMemcpyHtoD_v2", params, [] { return CUDA_SUCCESS; });
+  }
+  // What the Python helper calls; returns 0 where it was noted.
+  int left(const char* error) {
+    using Left = int (*)(const char*, const char* const*, const char* const*, const std::uint32_t*, std::size_t);
+    const auto call_left = reinterpret_cast<Left>(dlsym(library_, "cglint_record_capture_left"));
+    const std::array<const char*, 2> files = {"model.py", "run.py"}, functions = {"step", "<module>"};
+    const std::array<std::uint32_t, 2> lines = {12, 3};
+    return call_left == nullptr ? -1 : call_left(error, files.data(), functions.data(), lines.data(), files.size());
+  }
   void destroy(CUgraphExec exec) {
     CUpti_GraphData data{};
     data.graphExec = exec;
@@ -410,6 +426,58 @@ TEST(RecordSession, ABrokenCaptureThatNobodyEnds) {
   EXPECT_EQ(recording.text(graph->info.failed_error), "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT");
   ASSERT_TRUE(graph->info.failed_stream.is_valid());
   EXPECT_EQ(recording.streams[graph->info.failed_stream].handle, 0U) << "the legacy stream";
+}
+
+TEST(RecordSession, ACaptureThatNobodyEnds) {
+  const ir::Recording recording = recorded([](Program& p) {
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+  });
+  ASSERT_EQ(recording.graphs.size(), 1U);
+  const ir::Graph* const graph = graph_of(recording, ir::GraphRole::captured);
+  EXPECT_EQ(graph->info.capture_status, ir::CaptureStatus::failed);
+  EXPECT_EQ(recording.text(graph->info.failed_call), "exit");
+  EXPECT_EQ(graph->node_count(), 1U);
+}
+
+TEST(RecordSession, ACaptureThatTheProgramLeaves) {
+  const ir::Recording recording = recorded([](Program& p) {
+    if (p.left("RuntimeError: nothing captures") != 1) std::abort();
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    if (p.left("RuntimeError: no such thing while capturing") != 0) std::abort();
+    if (p.left("RuntimeError: again") != 1) std::abort();  // the first one is the cause
+    p.end(Program::kMain);                                 // the driver ends it well
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.instantiate(p.end(Program::kMain));
+  });
+  ASSERT_EQ(recording.graphs.size(), 2U);
+  const ir::Graph* const graph = graph_of(recording, ir::GraphRole::captured);
+  EXPECT_EQ(graph->info.capture_status, ir::CaptureStatus::failed);
+  EXPECT_EQ(recording.text(graph->info.failed_call), "exception");
+  EXPECT_EQ(recording.text(graph->info.failed_error), "RuntimeError: no such thing while capturing");
+  const auto frames = recording.frames(graph->info.failed_stack);
+  ASSERT_EQ(frames.size(), 2U);
+  EXPECT_EQ(recording.text(frames[0].file), "model.py");
+  EXPECT_EQ(frames[0].line, 12U);
+  EXPECT_EQ(graph_of(recording, ir::GraphRole::captured, 1)->info.capture_status, ir::CaptureStatus::ok);
+}
+
+TEST(RecordSession, CopiesAndFillsThatACaptureMisses) {
+  const ir::Recording recording = recorded([](Program& p) {
+    p.fill(Program::kFree);  // nothing captures yet
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.fill(Program::kFree);
+    p.copy_at_once();
+    p.instantiate(p.end(Program::kMain));
+  });
+  const ir::Graph* const eager = graph_of(recording, ir::GraphRole::eager);
+  ASSERT_NE(eager, nullptr);
+  ASSERT_EQ(eager->node_count(), 2U);
+  EXPECT_EQ(eager->kind[ir::NodeId(0)], ir::NodeKind::memset);
+  EXPECT_EQ(eager->kind[ir::NodeId(1)], ir::NodeKind::memcpy);
 }
 
 TEST(RecordSession, ABrokenCaptureOfAProgramThatAborts) {
