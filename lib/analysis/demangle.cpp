@@ -17,9 +17,9 @@
 namespace cglint::analysis {
 namespace {
 
-constexpr std::size_t kMaxName = 64 * 1024;
+constexpr std::size_t kMaxName = std::size_t{64} * 1024;
 constexpr std::size_t kMaxWork = 8u << 20;
-constexpr std::size_t kMaxText = 256 * 1024;
+constexpr std::size_t kMaxText = std::size_t{256} * 1024;
 constexpr int kMaxDepth = 200;
 
 // A type or name as text around the place where a declarator goes: "void (" + "*" + ")(int)".
@@ -1122,14 +1122,10 @@ class Demangler {
     for (const Operator& op : kOperators) {
       if (op.code != code || op.operands == 0 || op.operands == 3) continue;
       advance(2);
-      if (op.operands == 1) {
-        const bool is_name = look() == 'L' && (look(1) == '_' || look(1) == 'Z');
-        const std::string inner = expression();
-        return std::string(op.text) + (is_name ? "(" + inner + ")" : "(" + inner + ")");
-      }
-      const std::string left = operand();
-      const std::string right = operand();
-      const std::string text = left + std::string(op.text) + right;
+      if (op.operands == 1) return std::string(op.text) + "(" + expression() + ")";
+      std::string text = operand();
+      text += op.text;
+      text += operand();
       return op.text == ">" ? "(" + text + ")" : text;
     }
     fail();

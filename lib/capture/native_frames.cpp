@@ -72,6 +72,7 @@ Place name_frame(NativeFrame& frame) {
   Place place;
   Dl_info info{};
   link_map* map = nullptr;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that was read from the stack
   if (dladdr1(reinterpret_cast<void*>(frame.address), &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 ||
       info.dli_fname == nullptr || map == nullptr) {
     frame.text.function = hexadecimal(frame.address);

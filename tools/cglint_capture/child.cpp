@@ -44,7 +44,7 @@ int milliseconds_to(std::chrono::steady_clock::time_point deadline) {
 void Child::interrupt() { interrupted.store(true); }
 bool Child::is_interrupted() { return interrupted.load(); }
 
-Child::Child(std::vector<std::string> arguments, Environment environment, bool quiet) : quiet_(quiet) {
+Child::Child(std::vector<std::string> arguments, const Environment& environment, bool quiet) : quiet_(quiet) {
   Pipe in, out, err;
   if (!in.make() || !out.make() || !err.make()) return;
   std::vector<char*> argv;

@@ -24,7 +24,7 @@ class Child {
   using Environment = std::vector<std::pair<std::string, std::string>>;  // an empty value unsets
 
   // `arguments[0]` is the program. Lines of its standard error are passed on to ours; with `quiet` they are kept only.
-  Child(std::vector<std::string> arguments, Environment environment, bool quiet = false);
+  Child(std::vector<std::string> arguments, const Environment& environment, bool quiet = false);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

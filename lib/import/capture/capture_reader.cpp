@@ -33,7 +33,6 @@ using ir::GraphId;
 using ir::NodeId;
 using ir::NodeKind;
 
-using capture::hex_length;
 using capture::is;
 using capture::raw_text;
 using capture::required;

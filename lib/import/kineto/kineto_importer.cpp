@@ -312,7 +312,7 @@ SniffResult KinetoImporter::sniff(std::string_view prefix) const {
   const std::size_t first = prefix.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return {};
   const auto has = [prefix](std::string_view text) { return prefix.find(text) != std::string_view::npos; };
-  const SniffResult yes{SniffResult::Match::yes, {}};
+  SniffResult yes{SniffResult::Match::yes, {}};
   if (prefix[first] == '[') return has("\"ph\"") ? yes : SniffResult{};
   if (prefix[first] != '{') return {};
   // Long property lists can push traceEvents out of the prefix.

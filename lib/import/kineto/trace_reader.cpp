@@ -12,7 +12,6 @@
 namespace cglint::import::kineto {
 namespace {
 
-using base::Error;
 using base::ErrorCode;
 using base::make_error;
 namespace ondemand = simdjson::ondemand;

@@ -73,7 +73,7 @@ TEST(GraphBuilder, KeepsTheStrongestOfEqualEdges) {
 }
 
 TEST(GraphBuilder, RefusesBadEdges) {
-  const auto error_of = [](std::size_t nodes, std::vector<std::pair<std::uint32_t, std::uint32_t>> edges) {
+  const auto error_of = [](std::size_t nodes, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& edges) {
     GraphBuilder builder;
     for (std::size_t i = 0; i < nodes; ++i) builder.add_node(NodeKind::empty, kEmptyString);
     for (const auto& [from, to] : edges) builder.add_edge(NodeId(from), NodeId(to));

@@ -195,7 +195,7 @@ std::string normalise_one(GraphSpec& spec, int depth) {
       const size_t most = kind == NodeKind::kSwitch ? 16 : kind == NodeKind::kIf ? 2 : 1;
       if (bodies.size() > most) return "too many bodies for one node";
       for (GraphSpec& body : bodies) {
-        const std::string wrong = normalise_one(body, depth + 1);
+        std::string wrong = normalise_one(body, depth + 1);
         if (!wrong.empty()) return wrong;
         if (kind == NodeKind::kWhile &&
             std::find(body.kinds.begin(), body.kinds.end(), NodeKind::kKernel) == body.kinds.end()) {
@@ -363,7 +363,7 @@ std::string normalise(GraphSpec& spec) {
   if (wrong.empty() && total_nodes(spec) > kMaxNodes)
     wrong = "more than " + std::to_string(kMaxNodes) + " nodes";
   if (wrong.empty() &&
-      (spec.extra_bytes + 4 * kMaxNodes + 512) * static_cast<size_t>(spec.rows) > kMaxCopyBytes)
+      (spec.extra_bytes + size_t{4} * kMaxNodes + 512) * static_cast<size_t>(spec.rows) > kMaxCopyBytes)
     wrong = "copies larger than the buffers";
   return wrong;
 }
