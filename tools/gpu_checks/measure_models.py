@@ -217,12 +217,13 @@ def collect(out, repository):
     for path in sorted(out.glob("models-*.json")):
         document = json.loads(path.read_text())
         target = repository / "docs/measurements" / f"models-{document['model']}-{document['date'][:10]}.json"
-        # Jobs that were not run this time keep their results of the newest file, with the commit of those.
+        # Jobs that were not run this time, or less far, keep their results of the newest file, with the commit of those.
         earlier = sorted(target.parent.glob(f"models-{document['model']}-20*.json"))
         if earlier:
             old = json.loads(earlier[-1].read_text())
-            names = {job["name"] for job in document["jobs"]}
-            document["jobs"] += [{"commit": old["commit"], "date": old["date"], **job} for job in old["jobs"] if job["name"] not in names]
+            runs = {job["name"]: len(job["runs"]) for job in document["jobs"]}
+            kept = [{"commit": old["commit"], "date": old["date"], **job} for job in old["jobs"] if len(job["runs"]) > runs.get(job["name"], 0)]
+            document["jobs"] = [job for job in document["jobs"] if job["name"] not in {job["name"] for job in kept}] + kept
         target.write_text(json.dumps(document, indent=1) + "\n")
         print(target)
     for folder in sorted((out / "recordings").glob("*")):
