@@ -2,6 +2,7 @@
 
 #include <elf.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -263,7 +264,22 @@ void search_unit(Cursor cursor, bool is_64, const Sections& sections, std::span<
   };
 
   Row row, before;
+  std::vector<Row> rows;  // of the sequence, up to `before`
   bool in_sequence = false;
+  const auto number_of = [](const Row& each) { return each.line > 0 && each.line < 0x7fffffff ? static_cast<std::uint32_t>(each.line) : 0; };
+  // A wrapper has the two lines of its kernel's head; what comes before these and the stub's is the launch.
+  const auto find_launch = [&](SourceLine& wanted) {
+    if (wanted.function == 0) return;
+    auto each = rows.rbegin();
+    const auto is_stub = [&] { return is_stub_file(names.path(each->file)); };
+    while (each != rows.rend() && is_stub()) ++each;
+    if (each == rows.rend()) return;
+    const Row head = *each;
+    while (each != rows.rend() && ((each->file == head.file && std::abs(each->line - head.line) <= 1) || is_stub())) ++each;
+    if (each == rows.rend() || each->address < wanted.function) return;
+    wanted.launch_file = names.path(each->file);
+    wanted.launch_line = number_of(*each);
+  };
   const auto emit = [&](bool ends) {
     // Functions that the linker dropped were left at address 0.
     if (in_sequence && before.address != 0 && before.address < row.address) {
@@ -271,10 +287,12 @@ void search_unit(Cursor cursor, bool is_64, const Sections& sections, std::span<
         if (wanted.address < before.address || wanted.address >= row.address || !wanted.file.empty()) continue;
         read_names();
         wanted.file = names.path(before.file);
-        wanted.line = before.line > 0 && before.line < 0x7fffffff ? static_cast<std::uint32_t>(before.line) : 0;
+        wanted.line = number_of(before);
+        find_launch(wanted);
       }
     }
     before = row;
+    if (ends) rows.clear(); else rows.push_back(row);
     in_sequence = !ends;
     if (ends) row = {};
   };
@@ -324,6 +342,10 @@ void search_unit(Cursor cursor, bool is_64, const Sections& sections, std::span<
 }
 
 }  // namespace
+
+bool is_stub_file(std::string_view path) {
+  return path.ends_with(".cudafe1.stub.c");
+}
 
 void find_lines(Bytes elf, std::span<SourceLine> lines) {
   const Sections sections = sections_of(elf);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace cglint::capture {
 
@@ -12,7 +13,15 @@ struct SourceLine {
   std::uint64_t address = 0;  // in the file, before the module was placed
   std::string file{};         // out; empty: unknown
   std::uint32_t line = 0;
+  // In: where the address's function begins, or 0. Out: of an address in a kernel's launch wrapper or stub that the compiler
+  // put into that function, the line before it, which launches; 0: there is none, or the function is not known.
+  std::uint64_t function = 0;
+  std::string launch_file{};
+  std::uint32_t launch_line = 0;
 };
+
+// A file that nvcc writes, with the stubs that hand kernels to the runtime.
+bool is_stub_file(std::string_view path);
 
 inline constexpr std::size_t kMaxLineTableBytes = std::size_t{4} << 20;  // of larger modules lines stay unknown
 

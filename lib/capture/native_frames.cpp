@@ -65,6 +65,7 @@ const ElfSymbols& module_at(const std::string& path) {
 struct Place {
   std::string module;
   std::uint64_t address = 0;  // in the module's file
+  std::uint64_t function = 0;  // begin of its function there; 0: unknown
 };
 
 // Module and function; returns where in the module it is.
@@ -96,7 +97,9 @@ Place name_frame(NativeFrame& frame) {
     frame.text.function = hexadecimal(place.address, "+");
     return place;
   }
-  frame.is_launch_stub = name.find("__device_stub__") != std::string::npos;
+  frame.symbol = name;
+  place.function = offset < place.address ? place.address - offset : 0;
+  frame.is_launch_stub = name.find("__device_stub_") != std::string::npos;  // of a template there are two, one in the other
   frame.is_cuda = frame.is_cuda || frame.is_launch_stub || name.starts_with("__cudart") ||
                   name.starts_with("cudaLaunchKernel") || name.starts_with("libcudart_static_");
   frame.is_runtime = (name.starts_with("cuda") && name.size() > 4 && name[4] >= 'A' && name[4] <= 'Z') ||
@@ -117,16 +120,28 @@ void name_lines(std::span<NativeFrame> frames, std::span<const Place> places) {
     if (!frames[i].is_cuda && !places[i].module.empty()) by_module[places[i].module].push_back(i);
   for (const auto& [module, indices] : by_module) {
     std::vector<SourceLine> lines;
-    for (const std::size_t i : indices) lines.push_back({places[i].address});
+    for (const std::size_t i : indices) {
+      lines.push_back({places[i].address});
+      lines.back().function = places[i].function;
+    }
     find_lines(module_at(module).file(), lines);
     for (std::size_t n = 0; n < lines.size(); ++n) {
       if (lines[n].file.empty() || lines[n].line == 0) continue;
-      FrameText& text = frames[indices[n]].text;
+      NativeFrame& frame = frames[indices[n]];
+      FrameText& text = frame.text;
+      frame.launch = text;
       text.file = std::move(lines[n].file);
       text.line = lines[n].line;
       text.function.resize(text.function.rfind('+'));
-      // Launch stubs that were put into their wrappers.
-      if (text.file.ends_with(".cudafe1.stub.c")) frames[indices[n]].is_cuda = true;
+      if (lines[n].launch_line != 0) {
+        frame.launch.function = text.function;
+        frame.launch.file = std::move(lines[n].launch_file);
+        frame.launch.line = lines[n].launch_line;
+      }
+      if (!is_stub_file(text.file)) continue;
+      // A launch stub that was put into its wrapper, and perhaps with that into what launches.
+      frame.is_cuda = frame.launch.line == 0;
+      text = frame.launch;
     }
   }
 }
@@ -154,6 +169,13 @@ void describe_frames(std::span<NativeFrame> frames) {
     throw;
   }
   pthread_mutex_unlock(&modules_mutex);
+}
+
+bool is_launch_wrapper(std::string_view stub, std::string_view symbol) {
+  constexpr std::string_view kStub = "__device_stub__";
+  const std::size_t at = stub.find(kStub);
+  if (symbol.starts_with("_Z")) symbol.remove_prefix(1);
+  return at != std::string_view::npos && !symbol.empty() && stub.substr(at + kStub.size()).starts_with(symbol);
 }
 
 bool is_cuda_module(std::string_view path) {

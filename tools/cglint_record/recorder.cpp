@@ -144,25 +144,37 @@ std::uint32_t Recorder::take_stack() {
   {
     const std::lock_guard lock(state_);
     for (const std::uintptr_t address : native)
-      if (!native_frames_.contains(address)) fresh.push_back({address, {}, false, false, false});
+      if (!native_frames_.contains(address)) fresh.emplace_back().address = address;
   }
   if (!fresh.empty()) capture::describe_frames(fresh);
   const std::lock_guard lock(state_);
   for (capture::NativeFrame& frame : fresh) {
     if (settings_.redact) frame.text.file = base_name(frame.text.file);
-    native_frames_.emplace(frame.address, KnownFrame{frame.is_cuda ? kNone : stacks_.add_frame(frame.text),
-                                                     frame.is_launch_stub, frame.is_runtime});
+    if (settings_.redact) frame.launch.file = base_name(frame.launch.file);
+    const std::uint32_t index = frame.is_cuda ? kNone : stacks_.add_frame(frame.text);
+    const std::uint32_t launch = frame.is_cuda || frame.launch.function.empty() ? index : stacks_.add_frame(frame.launch);
+    native_frames_.emplace(frame.address, KnownFrame{index, launch, frame.is_launch_stub, frame.is_runtime, std::move(frame.symbol)});
   }
   std::vector<std::uint32_t> indices;
   for (const capture::FrameText& frame : frames) indices.push_back(stacks_.add_frame(frame));
-  bool is_wrapper = false, has_caller = false;
+  bool is_behind_stub = false, has_caller = false;
+  std::string_view stub;
   for (const std::uintptr_t address : native) {
     const KnownFrame& known = native_frames_.at(address);
-    if (known.index != kNone && !is_wrapper && (has_caller || !known.is_runtime)) {
-      indices.push_back(known.index);
+    if (known.is_launch_stub) {
+      // Of a template's two the inner one names the kernel as its wrapper is named.
+      if (!is_behind_stub) stub = known.symbol;
+      is_behind_stub = true;
+      continue;
+    }
+    // Where the wrapper was put into what launches, that is the frame.
+    const bool is_wrapper = is_behind_stub && capture::is_launch_wrapper(stub, known.symbol);
+    const std::uint32_t index = is_behind_stub ? known.launch_index : known.index;
+    if (index != kNone && !is_wrapper && (has_caller || !known.is_runtime)) {
+      indices.push_back(index);
       has_caller = true;
     }
-    is_wrapper = known.is_launch_stub;
+    is_behind_stub = false;
   }
   return stacks_.intern_indices(std::move(indices));
 }

@@ -205,8 +205,9 @@ class Recorder {
   capture::ReplayBook replays_;
   capture::RangeTable ranges_;
   struct KnownFrame {
-    std::uint32_t index;  // of the stack table; kNone: left out
+    std::uint32_t index, launch_index;  // of the stack table; kNone: left out. launch_index: behind a launch stub
     bool is_launch_stub, is_runtime;
+    std::string symbol;
   };
   std::unordered_map<std::uintptr_t, KnownFrame> native_frames_;
   std::unordered_map<Handle, Exec> execs_;

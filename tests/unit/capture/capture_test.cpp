@@ -125,6 +125,16 @@ TEST(NativeFrames, NameFunctionsThatAreNotExported) {
   }
 }
 
+TEST(NativeFrames, WrappersOfKernelsAreKnownByTheirStubs) {
+  constexpr std::string_view kStub = "_Z33__device_stub__ZN12_GLOBAL__N_14spinEPfPKfiPfPKfi";
+  EXPECT_TRUE(is_launch_wrapper(kStub, "_ZN12_GLOBAL__N_14spinEPfPKfi"));
+  EXPECT_FALSE(is_launch_wrapper(kStub, "_ZN12_GLOBAL__N_111launch_spinERKNS_6BufferE"));
+  EXPECT_FALSE(is_launch_wrapper(kStub, "main"));
+  EXPECT_FALSE(is_launch_wrapper(kStub, ""));
+  EXPECT_TRUE(is_launch_wrapper("_Z20__device_stub__scalePf", "scale")) << "extern C";
+  EXPECT_FALSE(is_launch_wrapper("scale", "scale"));
+}
+
 TEST(ElfSymbols, TakesAnyFile) {
   std::uint64_t offset = 0;
   EXPECT_EQ(ElfSymbols("/nowhere").size(), 0U);
