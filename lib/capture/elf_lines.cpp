@@ -266,7 +266,9 @@ void search_unit(Cursor cursor, bool is_64, const Sections& sections, std::span<
   Row row, before;
   std::vector<Row> rows;  // of the sequence, up to `before`
   bool in_sequence = false;
-  const auto number_of = [](const Row& each) { return each.line > 0 && each.line < 0x7fffffff ? static_cast<std::uint32_t>(each.line) : 0; };
+  const auto number_of = [](const Row& each) {
+    return each.line > 0 && each.line < 0x7fffffff ? static_cast<std::uint32_t>(each.line) : 0;
+  };
   // A wrapper has the two lines of its kernel's head; what comes before these and the stub's is the launch.
   const auto find_launch = [&](SourceLine& wanted) {
     if (wanted.function == 0) return;
