@@ -61,17 +61,20 @@ void EagerBook::add(Handle handle, const EagerLaunch& launch) {
       hash_of(scratch_, hash_of(bytes_of(launch.grid), hash_of(bytes_of(launch.block), 0xcbf29ce484222325)));
   const std::uint32_t site = launch.origin.stack;
   Row* first_of_site = nullptr;
-  std::uint32_t rows_of_site = 0;
+  std::uint32_t rows_of_site = 0, rows_of_stream = 0;
   for (Row& row : function.rows) {
     if (site != kNone && row.launch.origin.stack != site) continue;
-    if (row.hash == hash) {
+    const bool is_same_stream = row.launch.origin.stream == launch.origin.stream;
+    if (is_same_stream && row.hash == hash) {
       ++row.launches;
       return;
     }
-    if (first_of_site == nullptr) first_of_site = &row;
+    if (first_of_site == nullptr || (is_same_stream && rows_of_stream == 0)) first_of_site = &row;
     ++rows_of_site;
+    if (is_same_stream) ++rows_of_stream;
   }
-  const bool has_room = rows_of_site < kEagerArguments && bytes_ + scratch_.size() <= kEagerBytes;
+  const bool has_room = rows_of_stream < kEagerArguments && rows_of_site < kEagerArguments * kEagerStreams &&
+                        bytes_ + scratch_.size() <= kEagerBytes;
   if (!has_room && first_of_site == nullptr && !function.rows.empty()) first_of_site = &function.rows.front();
   if (!has_room && first_of_site != nullptr) {
     ++first_of_site->launches;

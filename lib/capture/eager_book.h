@@ -1,5 +1,5 @@
-// Kernel launches outside capture (warm-up, eager steps), folded: a row per function, call site and set of
-// argument values, with the number of launches that it stands for. Memory is bounded; launches are always
+// Kernel launches outside capture (warm-up, eager steps), folded: a row per function, stream, call site and
+// set of argument values, with the number of launches that it stands for. Memory is bounded; launches are always
 // counted. Copies and fills only where a capture misses them. Not thread safe.
 #pragma once
 
@@ -17,7 +17,8 @@ namespace cglint::capture {
 // Between two calls of take():
 inline constexpr std::uint32_t kEagerStacksFirst = 16;  // launches of a function whose call site is looked up,
 inline constexpr std::uint32_t kEagerStacksLater = 4;   // in the first period and in each later one
-inline constexpr std::uint32_t kEagerArguments = 4;     // argument sets that are kept per function and call site
+inline constexpr std::uint32_t kEagerArguments = 4;     // argument sets that are kept per function, call site and stream
+inline constexpr std::uint32_t kEagerStreams = 4;       // that many times as many of a call site at most, on all streams
 inline constexpr std::uint32_t kEagerCompared = 4096;   // launches of a function that are compared, then only counted
 inline constexpr std::size_t kEagerBytes = std::size_t{8} << 20;  // of all rows' arguments
 inline constexpr std::size_t kEagerFunctions = 16384;             // of the process

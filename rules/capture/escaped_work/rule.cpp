@@ -71,7 +71,7 @@ struct SeenGraph {
   bool has_stacks = false;
   std::map<ir::FunctionId, std::uint64_t> kernels;
   std::set<ir::StreamId> streams;
-  std::set<ir::StackId> stacks;
+  std::map<std::pair<ir::FunctionId, ir::StackId>, std::uint64_t> sites;  // launches of a kernel from a place
   ir::StackId begin_stack;           // of the call that began the capture
 };
 
@@ -104,7 +104,7 @@ class Check final : public engine::RecordingCheck {
       const ir::KernelNode* const kernel = graph.kernel(node);
       if (kernel == nullptr || !kernel->function.is_valid()) continue;
       ++seen.kernels[kernel->function];
-      if (seen.has_stacks && graph.stack[node].is_valid()) seen.stacks.insert(graph.stack[node]);
+      if (seen.has_stacks && graph.stack[node].is_valid()) ++seen.sites[{kernel->function, graph.stack[node]}];
     }
     graphs_.push_back(std::move(seen));
   }
@@ -254,12 +254,15 @@ class Check final : public engine::RecordingCheck {
     // Of two kernels or one an agreement says little: then the steps must be several, and the lines known.
     if (match < context.config.number(kInfo, "min_match") || (names < 3 && (steps < 2 || !graph.has_stacks))) return false;
 
-    std::set<Place> places;
+    std::map<Place, std::uint64_t> places;  // with the graph's launches from there
+    std::set<Place> replaced;               // the graph launches a kernel from there more often than the steps did
     std::set<std::pair<ir::StringId, ir::StringId>> functions;
-    for (const ir::StackId stack : graph.stacks) {
-      const Place place = place_of(context.recording, stack);
-      places.insert(place);
+    for (const auto& [site, count] : graph.sites) {
+      const Place place = place_of(context.recording, site.second);
+      places[place] += count;
       functions.emplace(std::get<0>(place), std::get<1>(place));
+      const Name& name = context.identities.of(site.first).normalised;
+      if (const auto found = outside.find(name); found == outside.end() || found->second < in_graph[name] * steps) replaced.insert(place);
     }
     std::map<Name, std::vector<const Launch*>> missing;
     std::uint64_t step_first = ~std::uint64_t{0}, step_last = 0;  // first launches of the graph's kernels
@@ -283,13 +286,18 @@ class Check final : public engine::RecordingCheck {
       engine::Confidence confidence = engine::Confidence::possible;
       if (placed != launches.end() && graph.has_stacks) {
         const Place place = place_of(context.recording, (*placed)->stack);
-        // The graph has another kernel from this line: chosen otherwise, not lost. Another function of the program: not part of the step.
-        if (places.contains(place) || !functions.contains({std::get<0>(place), std::get<1>(place)})) continue;
+        // Another function of the program: not part of the step.
+        if (!functions.contains({std::get<0>(place), std::get<1>(place)})) continue;
+        // The graph has another kernel from this line: chosen otherwise, not lost. Of a line with many launches (all of a program without
+        // lines, a call of a whole model) that cannot be told.
+        const auto there = places.find(place);
+        const bool is_shared = there != places.end();
+        if (is_shared && (there->second < 2 || replaced.contains(place))) continue;
         // One step looks like set-up: its work must lie within, or come last in a function that is the step's (another one captures).
         const std::uint64_t at = launches.front()->sequence;
         const Place begun = place_of(context.recording, graph.begin_stack);
         const bool is_step = graph.begin_stack.is_valid() && std::tie(std::get<0>(begun), std::get<1>(begun)) != std::tie(std::get<0>(place), std::get<1>(place));
-        if (steps >= 2 || (at > step_first && (at < step_last || is_step))) confidence = engine::Confidence::likely;
+        if (!is_shared && (steps >= 2 || (at > step_first && (at < step_last || is_step)))) confidence = engine::Confidence::likely;
       } else if (steps >= 2 && names >= 3 && match >= 0.95) {
         confidence = engine::Confidence::likely;
       }

@@ -574,6 +574,25 @@ TEST(AllocationTimeline, AFreeOfWhatAGraphHoldsIsTold) {
   EXPECT_FALSE(timeline.take_held_freed());
 }
 
+TEST(EagerBook, LaunchesOnAnotherStreamHaveTheirOwnRow) {
+  EagerBook book;
+  constexpr Handle kFunction = 5;
+  book.describe(kFunction, {"spin", {}, false, 16, 0});
+  EagerLaunch launch;
+  launch.origin.stack = 3;
+  for (const std::uint32_t stream : {1U, 1U, 2U, 1U}) {
+    ++launch.origin.sequence;
+    launch.origin.stream = stream;
+    book.add(kFunction, launch);
+  }
+  const GraphRecord graph = book.take();
+  ASSERT_EQ(graph.nodes.size(), 2U);
+  EXPECT_EQ(graph.nodes[0].launches, 3U);
+  EXPECT_EQ(graph.nodes[1].launches, 1U);
+  EXPECT_EQ(graph.nodes[1].origin.stream, 2U);
+  EXPECT_EQ(graph.nodes[1].origin.sequence, 3U);
+}
+
 TEST(EagerBook, CopiesThatACaptureMissesStandAmongTheLaunches) {
   EagerBook book;
   NodeOrigin origin;

@@ -54,7 +54,10 @@ def one_case(name, code, variant, command, prefix):
 
 
 def planted(command, prefix):
-    cases = [line.split() for line in run([*command, "--list"]).stdout.splitlines()]
+    listed = run([*command, "--list"])
+    cases = [line.split() for line in listed.stdout.splitlines()]
+    if listed.returncode != 0 or not cases:  # nothing was tried, which is no pass
+        return {"good": False, "programs": 0, "error": "no programs: " + (listed.stderr.strip().splitlines() or [f"exit code {listed.returncode}"])[-1][:200]}
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         rows = list(pool.map(lambda job: one_case(*job), [(name, code, variant, command, prefix) for name, code in cases for variant in ("bad", "good")]))
     rules, table, good = known_rules(), [], True
