@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ std::string version_text();        // "0.1.0"
 // Where a file is written: "-" or "" is standard output. The file appears whole or not at all (a temporary beside it is
 // renamed). Returns false after printing one line to stderr.
 bool write_output(const std::string& path, const std::string& text);
+// True, after one line on stderr, if `output` is one of the files that are read: writing would destroy it. Names need not be equal.
+bool overwrites_input(const std::string& output, std::span<const std::string> inputs);
 void print_stderr(const std::string& text);  // as it is; failures are ignored
 void print_error(const std::string& line);   // "cglint: error: ..." on stderr, control characters escaped
 

@@ -99,11 +99,7 @@ int run_convert(const ConvertOptions& options) {
     print_error(fmt::format("{} is written uncompressed; pipe '-' through gzip instead", to));
     return kExitUsage;
   }
-  std::error_code ignored;
-  if (options.output != "-" && std::filesystem::equivalent(options.input, options.output, ignored)) {
-    print_error("input and output are the same file");
-    return kExitUsage;
-  }
+  if (overwrites_input(options.output, std::span(&options.input, 1))) return kExitUsage;
   Progress progress(true);
   import::ReadOptions read;
   read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(options.input, done, total); };
@@ -176,6 +172,7 @@ int run_convert(const ConvertOptions& options) {
     if (loss.severity == ir::Loss::Severity::info) continue;
     print_stderr(fmt::format("{}: {} ({} times)\n", base::printable(options.input), base::printable(recording->text(loss.what)), loss.count));
     if (loss.severity == ir::Loss::Severity::error) code = kExitUsage;
+    else if (code == kExitClean) code = kExitNothingToCheck;
   }
   return code;
 }

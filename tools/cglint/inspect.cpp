@@ -307,9 +307,10 @@ int run_inspect(const InspectOptions& options) {
     print_error(paths.error().to_string());
     return kExitUsage;
   }
+  if (overwrites_input(options.output, *paths)) return kExitUsage;
   Progress progress(true);
   Json inputs = Json::array();
-  bool failed = false, found_nothing = false, internal = false;
+  bool failed = false, found_nothing = false, lost = false, internal = false;
   for (const std::string& path : *paths) {
     import::ReadOptions read;
     read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
@@ -329,7 +330,10 @@ int run_inspect(const InspectOptions& options) {
       continue;
     }
     found_nothing = found_nothing || (recording->graphs.empty() && recording->loose_ops.empty());
-    for (const ir::Loss& loss : recording->losses) failed = failed || loss.severity == ir::Loss::Severity::error;
+    for (const ir::Loss& loss : recording->losses) {
+      failed = failed || loss.severity == ir::Loss::Severity::error;
+      lost = lost || loss.severity == ir::Loss::Severity::data_loss;
+    }
   }
   std::string text;
   if (options.format == "json") {
@@ -338,7 +342,7 @@ int run_inspect(const InspectOptions& options) {
     for (const Json& input : inputs) append_text(text, input, 0);
   }
   if (!write_output(options.output, text)) return kExitUsage;
-  return internal ? kExitInternal : failed ? kExitUsage : found_nothing ? kExitNothingToCheck : kExitClean;
+  return internal ? kExitInternal : failed ? kExitUsage : found_nothing || lost ? kExitNothingToCheck : kExitClean;
 }
 
 }  // namespace

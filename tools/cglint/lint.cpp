@@ -168,6 +168,8 @@ int run_lint(LintOptions& options) {
     path_errors.erase(path_errors.begin() + static_cast<std::ptrdiff_t>(i));
   }
 
+  if (overwrites_input(options.output, paths)) return kExitUsage;
+
   Progress progress(!options.no_progress && !options.quiet);
   std::vector<std::unique_ptr<engine::InputChecker>> slots(paths.size());
   std::atomic<std::size_t> next{0};
@@ -224,7 +226,10 @@ int run_lint(LintOptions& options) {
     text = report::render_text(report, config, text_options);
   }
   if (!text.empty() && !write_output(options.output, text)) return kExitUsage;
-  const int code = report.exit_code(config);
+  // Without findings' say, what could not be checked or was lost still counts.
+  engine::Config without_findings = config;
+  if (options.exit_zero) without_findings.fail_on = std::nullopt;
+  const int code = report.exit_code(without_findings);
   // An exit code is never without its reason on the terminal.
   const bool elsewhere = options.quiet || options.format == "json" || !(options.output.empty() || options.output == "-");
   if (elsewhere && (code == kExitUsage || code == kExitNothingToCheck)) {
@@ -238,7 +243,7 @@ int run_lint(LintOptions& options) {
     for (const engine::NotChecked& entry : report.not_checked)
       if (entry.requested || config.fail_on_unchecked) print_error(fmt::format("{}: {} not checked: {}", entry.file, entry.code, entry.reason()));
   }
-  return options.exit_zero && code == kExitFindings ? kExitClean : code;
+  return code;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 
 #include "base/text.h"
@@ -21,6 +22,18 @@ void print_error(const std::string& line) { print_stderr("cglint: error: " + bas
 
 int exit_code_of(const base::Error& error) {
   return error.code == base::ErrorCode::internal ? kExitInternal : kExitUsage;
+}
+
+bool overwrites_input(const std::string& output, std::span<const std::string> inputs) {
+  if (output.empty() || output == "-") return false;
+  for (const std::string& input : inputs) {
+    std::error_code ignored;
+    // A device may be both: only regular files lose what they hold.
+    if (input == "-" || !std::filesystem::is_regular_file(input, ignored) || !std::filesystem::equivalent(input, output, ignored)) continue;
+    print_error(fmt::format("input and output are the same file: {}", base::printable(output)));
+    return true;
+  }
+  return false;
 }
 
 bool write_output(const std::string& path, const std::string& text) {

@@ -110,12 +110,17 @@ class Check final : public engine::RecordingCheck {
   }
 
   void finish(const engine::RecordingContext& context, engine::FindingSink& sink) override {
-    std::size_t incomparable = 0;
+    std::size_t incomparable = 0, nameless = 0;
     for (const SeenGraph& graph : graphs_) {
       during_capture(context, sink, graph);
       copies_during_capture(context, sink, graph);
-      if (!missing_from_graph(context, sink, graph)) ++incomparable;
+      if (names_tell_nothing(context, graph)) ++nameless;
+      else if (!missing_from_graph(context, sink, graph)) ++incomparable;
     }
+    if (nameless > 0)
+      sink.not_checked({}, fmt::format("no kernel's name tells its part or its arguments in {}, so that fills and copies of the framework cannot be told from the step's own "
+                                       "work: only launches during a capture were looked at",
+                                       base::count_of(nameless, "graph")));
     if (incomparable > 0)
       sink.not_checked({}, fmt::format("the launches before the capture are no whole number of the steps in {}: only launches during a capture were looked at",
                                        base::count_of(incomparable, "graph")));
@@ -219,6 +224,14 @@ class Check final : public engine::RecordingCheck {
           escaped[kind].push_back(&copy);
     }
     for (const auto& [kind, copies] : escaped) copies_of(context, sink, graph, kind, copies);
+  }
+
+  // Names were left out or replaced: is_helper() would be false for all.
+  static bool names_tell_nothing(const engine::RecordingContext& context, const SeenGraph& graph) {
+    return !graph.kernels.empty() && std::none_of(graph.kernels.begin(), graph.kernels.end(), [&](const auto& each) {
+      const analysis::KernelIdentity& identity = context.identities.of(each.first);
+      return identity.params_known || identity.role != analysis::KernelRole::unknown;
+    });
   }
 
   // Launched in every step before the capture, and in the graph not at all. False if the launches cannot be compared with the graph.
