@@ -97,7 +97,7 @@ def main() -> int:
                 continue  # a torn or broken recording: other tests read those
             try:
                 problem = compare(run([cglint, "lint", capture, *arguments, "--format", "json"]), run([cglint, "lint", renamed, *arguments, "--format", "json"]),
-                                  run([cglint, "lint", renamed, *arguments, "--confidence", "possible", "--format", "json"]))
+                                  run([cglint, "lint", renamed, *arguments, *([] if "--confidence" in arguments else ["--confidence", "possible"]), "--format", "json"]))
             except RuntimeError as error:
                 problem = str(error)
             if problem is None:
