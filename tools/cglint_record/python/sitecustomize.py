@@ -109,8 +109,9 @@ def _blocks_of(segments, since):
 class _History:
     """When each block was handed out, from the allocator's own list of its calls.
 
-    torch keeps that list if asked to; without stacks that costs some 0.2 us for an allocation and its free, and reading 50,000 calls
-    some 30 ms (docs/measurements/record-faults-2026-11-30.json). Where the program has switched it on itself it is read and left as it is; where the program switches it off or changes it later, that is how it stays."""
+    torch keeps that list if asked to; what that costs an allocation was less than the measurement drifts, and reading 50,000 calls
+    took some 30 ms (docs/measurements/record-faults-2026-11-30.json). Where the program has switched it on itself it is read and left
+    as it is; where the program switches it off or changes it later, that is how it stays."""
 
     MOST = 50_000  # calls that torch keeps for us, the newest
 
