@@ -301,9 +301,9 @@ TEST_F(AccessTableTest, WritesAllMayDependOnTheLaunch) {
 }
 
 TEST_F(AccessTableTest, AllocatorBlocksBoundRanges) {
-  recording_.allocator_blocks.push_back({kBase, 0x8000, ir::AllocatorBlock::State::active, {}, 0, 1, {}});
+  recording_.allocator_blocks.push_back({kBase, 0x8000, ir::AllocatorBlock::State::active, {}, 0, 1, 0, {}});
   recording_.allocator_blocks.push_back(
-      {kBase + 0x1000, 0x200, ir::AllocatorBlock::State::active, {}, 0, 2, {}});
+      {kBase + 0x1000, 0x200, ir::AllocatorBlock::State::active, {}, 0, 2, 0, {}});
   const ir::NodeId inside = kernel("_Z1rPKf", {word(0, kBase + 0x1100)});
   const ir::NodeId outside = kernel("_Z1rPKf", {word(0, kBase + 0x1200)});
   const AccessTable table = build();
