@@ -149,7 +149,8 @@ GraphRecord EagerBook::take() {
     graph.nodes.push_back(std::move(node));
   }
   if (!copies_.empty())
-    std::stable_sort(graph.nodes.begin(), graph.nodes.end(), [](const NodeRecord& a, const NodeRecord& b) { return a.origin.sequence < b.origin.sequence; });
+    std::stable_sort(graph.nodes.begin(), graph.nodes.end(),
+                     [](const NodeRecord& a, const NodeRecord& b) { return a.origin.sequence < b.origin.sequence; });
   copies_.clear();
   for (auto& [handle, function] : functions_) {
     if (function.launches != 0) ++function.periods;

@@ -101,7 +101,8 @@ SourceComments::SourceComments(std::string_view text) {
 }
 
 FrameText SourceComments::find(std::uint32_t line) const {
-  const auto after = std::upper_bound(marks_.begin(), marks_.end(), line, [](std::uint32_t wanted, const Mark& mark) { return wanted < mark.line; });
+  const auto after = std::upper_bound(marks_.begin(), marks_.end(), line,
+                                      [](std::uint32_t wanted, const Mark& mark) { return wanted < mark.line; });
   // What lies far below a comment, or where comments were left out, came from something else.
   constexpr std::uint32_t kReach = 256;
   if (after == marks_.begin() || marks_.size() >= kMaxComments || line - std::prev(after)->line > kReach) return {};

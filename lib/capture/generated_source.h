@@ -40,7 +40,8 @@ class SourceComments {
 // Not thread safe. Does file I/O: never with a lock held that a callback of the driver takes.
 class GeneratedSources {
  public:
-  // Innermost first. Drops frames of the start-up hook, marks frames of generated files, and puts the program's line behind the innermost one if it is known.
+  // Innermost first. Drops frames of the start-up hook, marks frames of generated files, and puts the program's line behind the
+  // innermost one if it is known.
   void follow(std::vector<FrameText>& frames);
 
   static constexpr std::size_t kMaxFiles = 1024;               // later ones are not read

@@ -284,7 +284,8 @@ void on_enter(CUpti_CallbackId id, const CUpti_CallbackData& data) {
       call.eager_nvtx = recorder->take_ranges();
     }
   }
-  if ((facts.kind == CallKind::node || facts.kind == CallKind::blocking_copy) && !call.is_capturing && recorder->records_eager() && recorder->is_capturing()) {
+  if ((facts.kind == CallKind::node || facts.kind == CallKind::blocking_copy) && !call.is_capturing && recorder->records_eager() &&
+      recorder->is_capturing()) {
     const std::string_view kind = facts.kind == CallKind::node ? node_kind(id) : blocking_copy_kind(data);
     if ((kind == "memcpy" || kind == "memset") && recorder->has_open_capture(thread_id())) {
       call.eager_copy = kind == "memcpy" ? "memcpy" : "memset";
@@ -471,7 +472,8 @@ void on_exit(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   if (kind == CallKind::exec_update) recorder->exec_updated(handle_of(call.facts.exec), ok);
   if (kind == CallKind::upload && ok)
     recorder->exec_uploaded(handle_of(call.facts.exec), static_cast<std::int64_t>(now_ns() - call.enter_ns));
-  if ((kind == CallKind::node || kind == CallKind::blocking_copy) && ok && !call.is_capturing && recorder->records_eager()) note_eager(id, data);
+  if ((kind == CallKind::node || kind == CallKind::blocking_copy) && ok && !call.is_capturing && recorder->records_eager())
+    note_eager(id, data);
   if (kind == CallKind::begin_capture && ok) {
     const CaptureState state = capture_state(call.facts.stream);
     if (!state.is_active) return;
@@ -775,8 +777,9 @@ extern "C" __attribute__((visibility("default"))) std::uint64_t cglint_record_mo
 // All blocks of the allocator at that moment: `blocks` times six words (capture/allocator_blocks.h, with times) and
 // the names of the pools, "" for the general one; copied. 0; 1 where nothing is recorded; 2 for impossible
 // values; 3 where no graph was recorded yet, so that there is no file.
-extern "C" __attribute__((visibility("default"))) int cglint_record_blocks(std::uint64_t moment, const std::uint64_t* words, std::size_t blocks,
-                                                                          const char* const* pools, std::size_t pool_count) {
+extern "C" __attribute__((visibility("default"))) int cglint_record_blocks(std::uint64_t moment, const std::uint64_t* words,
+                                                                          std::size_t blocks, const char* const* pools,
+                                                                          std::size_t pool_count) {
   try {
     if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on()) return 1;
     constexpr std::size_t kMost = std::size_t{1} << 24;
@@ -814,7 +817,8 @@ extern "C" __attribute__((visibility("default"))) int cglint_record_blocks_misse
 // The program leaves the calling thread's open capture because of an error of its own (a framework's check, an exception):
 // the driver may then end it well, with a part of the step. Frames innermost first; everything is copied. 0; 1 where
 // nothing is recorded or the capture is known to have failed.
-extern "C" __attribute__((visibility("default"))) int cglint_record_capture_left(const char* error, const char* const* files, const char* const* functions,
+extern "C" __attribute__((visibility("default"))) int cglint_record_capture_left(const char* error, const char* const* files,
+                                                                                const char* const* functions,
                                                                                 const std::uint32_t* lines, std::size_t count) {
   try {
     if (cglint::record::recorder == nullptr || !cglint::record::recorder->is_on() || error == nullptr) return 1;

@@ -106,7 +106,10 @@ void Recorder::count_captures() {
 }
 
 void Recorder::polish(std::vector<capture::FrameText>& frames) {
-  if (std::any_of(frames.begin(), frames.end(), [](const capture::FrameText& frame) { return capture::is_generated_file(frame.file) || capture::is_helper_file(frame.file); })) {
+  const auto needs_map = [](const capture::FrameText& frame) {
+    return capture::is_generated_file(frame.file) || capture::is_helper_file(frame.file);
+  };
+  if (std::any_of(frames.begin(), frames.end(), needs_map)) {
     const std::lock_guard lock(generated_mutex_);
     generated_.follow(frames);
   }
@@ -720,7 +723,9 @@ void Recorder::finish(const std::string& why) {
     loss("activity records without times, or that end before they start", replays_.odd());
     loss("activity records of graph nodes that were not recorded", replays_.unknown());
     if (blocks_missed_.load() != 0)
-      capture::write_loss("info", "looks at the caching allocator that were too late for some of its calls: memory may have changed hands unseen",
+      capture::write_loss("info",
+                          "looks at the caching allocator that were too late for some of its calls: memory may have changed hands "
+                          "unseen",
                           blocks_missed_.load(), lines);
     loss("source stacks missed: the interpreter lock was not free in time", stacks_missed_.load());
     if (settings_.python_stacks && !stacks_on_.load())
