@@ -39,8 +39,8 @@ int print_capabilities();
 
 std::string version_text();        // "0.1.0"
 
-// Where a file is written: "-" or "" is standard output. The file appears whole or not at all (a temporary beside it is
-// renamed). Returns false after printing one line to stderr.
+// Where a file is written: "-" or "" is standard output. The file appears whole or not at all (export/part_file.h). Returns false
+// after printing one line to stderr.
 bool write_output(const std::string& path, const std::string& text);
 // True, after one line on stderr, if `output` is one of the files that are read: writing would destroy it. Names need not be equal.
 bool overwrites_input(const std::string& output, std::span<const std::string> inputs);

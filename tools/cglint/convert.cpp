@@ -1,9 +1,9 @@
 // cglint convert INPUT OUTPUT: to a capture file, DOT, or a Chrome/Perfetto trace.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <new>
@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "commands.h"
 #include "export/export.h"
+#include "export/part_file.h"
 #include "import/common/importer.h"
 
 namespace cglint::cli {
@@ -119,9 +120,7 @@ int run_convert(const ConvertOptions& options) {
       return kExitUsage;
     }
   }
-  // Written beside the target and renamed, so that an interrupted run leaves no half file.
-  const bool direct = options.output == "-" || options.output.starts_with("/dev/");
-  const std::string target = direct ? options.output : fmt::format("{}.{}.tmp", options.output, getpid());
+  exporter::PartFile part(options.output);
   std::string summary;
   base::Result<void> result;
   try {
@@ -131,11 +130,11 @@ int run_convert(const ConvertOptions& options) {
       writer.compression = options.output.ends_with(".gz")    ? exporter::Compression::gzip
                            : options.output.ends_with(".zst") ? exporter::Compression::zstd
                                                               : exporter::Compression::none;
-      auto stats = exporter::write_capture_file(*recording, target, writer);
+      auto stats = exporter::write_capture_file(*recording, part.name(), writer);
       if (stats) summary = fmt::format("{}{} in {}", base::count_of(stats->graphs, "graph"), stats->instances > 0 ? fmt::format(" and {} equal to one of them", stats->instances) : "", base::count_of(stats->records, "record"));
       else result = std::move(stats).error();
     } else {
-      auto sink = exporter::open_file_sink(target);
+      auto sink = exporter::open_file_sink(part.name());
       if (!sink) {
         result = std::move(sink).error();
       } else if (to == "dot") {
@@ -157,12 +156,12 @@ int run_convert(const ConvertOptions& options) {
   } catch (const std::bad_alloc&) {
     result = import::out_of_memory(options.input);
   }
-  if (result && !direct && std::rename(target.c_str(), options.output.c_str()) != 0)
-    result = base::make_error(base::ErrorCode::io, "cannot rename the finished file").with_file(options.output);
+  if (result) result = part.finish();
   if (!result) {
-    if (!direct) std::remove(target.c_str());
     base::Error error = result.error();
-    if (error.file.empty() || error.file == target) error.file = options.output;
+    // A reader that has seen enough is no error to speak of.
+    if (options.output == "-" && error.message.ends_with(std::strerror(EPIPE))) return exit_code_of(error);
+    if (error.file.empty() || error.file == part.name()) error.file = options.output;
     return fail(error);
   }
   if (options.output != "-") print_stderr(fmt::format("wrote {}: {}\n", base::printable(options.output), summary));

@@ -102,7 +102,8 @@ bool check_joined(const std::string& structure_path, const std::string& timeline
 
 int run_lint(LintOptions& options) {
   engine::Config& config = options.config;
-  if (options.fail_on == "never") config.fail_on = std::nullopt;
+  // Without findings' say, what could not be checked or was lost still counts.
+  if (options.fail_on == "never" || options.exit_zero) config.fail_on = std::nullopt;
   else config.fail_on = engine::severity_from_name(options.fail_on);
   config.min_confidence = *engine::confidence_from_name(options.confidence);
   config.streams_from = options.streams_from == "measured" ? engine::StreamsFrom::measured
@@ -226,10 +227,7 @@ int run_lint(LintOptions& options) {
     text = report::render_text(report, config, text_options);
   }
   if (!text.empty() && !write_output(options.output, text)) return kExitUsage;
-  // Without findings' say, what could not be checked or was lost still counts.
-  engine::Config without_findings = config;
-  if (options.exit_zero) without_findings.fail_on = std::nullopt;
-  const int code = report.exit_code(without_findings);
+  const int code = report.exit_code(config);
   // An exit code is never without its reason on the terminal.
   const bool elsewhere = options.quiet || options.format == "json" || !(options.output.empty() || options.output == "-");
   if (elsewhere && (code == kExitUsage || code == kExitNothingToCheck)) {
@@ -260,7 +258,7 @@ void add_lint(CLI::App& app, Cli& cli) {
   lint->add_option("--option", options->rule_options, "A rule option, CODE.OPTION=VALUE (see 'cglint explain CODE')")->allow_extra_args(false);
   lint->add_option("--fail-on", options->fail_on, "Lowest severity that makes the run exit 1")
       ->check(CLI::IsMember({"info", "warning", "error", "never"}))->capture_default_str();
-  lint->add_flag("--exit-zero", options->exit_zero, "Exit 0 even if there are findings (failures still show)");
+  lint->add_flag("--exit-zero", options->exit_zero, "The same as --fail-on never: findings alone leave the exit code 0");
   lint->add_flag("--fail-on-unchecked", options->config.fail_on_unchecked, "Exit 4 if any selected rule could not be checked");
   lint->add_option("--confidence", options->confidence, "Lowest confidence that is reported")
       ->check(CLI::IsMember({"possible", "likely", "certain"}))->capture_default_str();

@@ -14,9 +14,24 @@
 
 #include "base/text.h"
 #include "commands.h"
+#include "export/part_file.h"
 #include "external.h"
 
 namespace {
+
+// A signal that ends the program leaves no half written file behind.
+extern "C" void end_by_signal(int signal) {
+  cglint::exporter::remove_unfinished_file();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void prepare_signals() {
+  std::signal(SIGPIPE, SIG_IGN);  // writes fail instead, and say so
+  std::signal(SIGXFSZ, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(signal, SIG_IGN) != SIG_IGN) std::signal(signal, end_by_signal);  // nohup's choice stays
+}
 
 constexpr const char* kFooter = R"(examples:
   cglint lint decode.dot                       check a cudaGraphDebugDotPrint / debug_dump file
@@ -26,7 +41,7 @@ constexpr const char* kFooter = R"(examples:
   cglint explain CG101                         what a finding means and how to fix it
 
 exit codes:
-  0 clean   1 findings at or above --fail-on   2 bad usage or unreadable input   3 internal failure
+  0 clean   1 findings at or above --fail-on   2 bad usage, unreadable input or unwritable output   3 internal failure
   4 nothing to check, a rule or limit that was asked for could not be checked, or part of the input was lost
   (where several apply, the first of 3, 2, 1, 4))";
 
@@ -65,7 +80,7 @@ int main(int argc, char** argv) {
   using namespace cglint::cli;
   // Before anything else: the words after the command are its own ("--" too), and what it starts inherits our signals.
   if (const std::optional<int> code = run_if_external(argc, argv)) return *code;
-  std::signal(SIGPIPE, SIG_IGN);
+  prepare_signals();
   Cli cli;
   CLI::App app("cglint: a linter for CUDA graphs", "cglint");
   app.footer(kFooter);

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "commands.h"
+#include "export/part_file.h"
 
 namespace cglint::cli {
 
@@ -42,27 +43,21 @@ bool write_output(const std::string& path, const std::string& text) {
     if (!good && errno != EPIPE) print_error(fmt::format("standard output: {}", std::strerror(errno)));
     return good;
   }
-  // Devices and pipes are written directly: renaming over /dev/null or a FIFO would replace it.
-  const bool direct = path.starts_with("/dev/") || path.starts_with("/proc/");
-  const std::string target = direct ? path : fmt::format("{}.{}.tmp", path, getpid());
-  std::FILE* const file = std::fopen(target.c_str(), "wb");
-  bool good = file != nullptr;
+  exporter::PartFile part(path);
+  std::FILE* const file = std::fopen(part.name().c_str(), "wb");
+  bool good = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   int saved_errno = errno;
-  if (good) {
-    good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    if (!good) saved_errno = errno;
-    if (std::fclose(file) != 0 && good) {
-      good = false;
-      saved_errno = errno;
-    }
-    if (good && !direct && std::rename(target.c_str(), path.c_str()) != 0) {
-      good = false;
-      saved_errno = errno;
-    }
-    if (!good && !direct) std::remove(target.c_str());
+  if (file != nullptr && std::fclose(file) != 0 && good) {
+    good = false;
+    saved_errno = errno;
   }
-  if (!good) print_error(fmt::format("cannot write {}: {}", base::printable(path), std::strerror(saved_errno)));
-  return good;
+  if (!good) {
+    print_error(fmt::format("{}: cannot write: {}", base::printable(path), std::strerror(saved_errno)));
+    return false;
+  }
+  const base::Result<void> finished = part.finish();
+  if (!finished) print_error(finished.error().to_string());
+  return finished.has_value();
 }
 
 bool use_colour(ColourWhen when, int file_descriptor) {

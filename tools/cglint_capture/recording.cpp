@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <set>
 
 #include "export/capture_writer.h"
 #include "export/export.h"
+#include "export/part_file.h"
 #include "import/common/importer.h"
 
 namespace cglint::capture_tool {
@@ -100,14 +98,13 @@ base::Result<Recorded> write_recording(const std::string& from, const std::strin
   options.compression = exporter::compression_of_path(to);
   options.level = 9;
   options.merge_equal = false;
-  const std::string temporary = to + ".new";
-  auto written = exporter::write_capture_file(*recording, temporary, options);
-  if (!written) return std::move(written).error().with_file(to);
-  if (std::rename(temporary.c_str(), to.c_str()) != 0) {
-    base::Error error = base::make_error(base::ErrorCode::io, std::string("cannot be written: ") + std::strerror(errno)).with_file(to);
-    std::remove(temporary.c_str());
+  exporter::PartFile part(to);
+  if (auto written = exporter::write_capture_file(*recording, part.name(), options); !written) {
+    base::Error error = std::move(written).error();
+    error.file = to;
     return error;
   }
+  if (auto finished = part.finish(); !finished) return finished.error();
   return recorded;
 }
 

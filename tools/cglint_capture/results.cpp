@@ -1,7 +1,6 @@
 #include "results.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,8 @@
 #include <fstream>
 #include <sstream>
 #include <vector>
+
+#include "export/part_file.h"
 
 namespace cglint::capture_tool {
 namespace {
@@ -80,16 +81,17 @@ base::Result<Json> read_document(const std::string& path) {
 }
 
 base::Result<void> write_document(const Json& document, const std::string& path) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  exporter::PartFile part(path);
   const std::string text = document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::FILE* const file = std::fopen(temporary.c_str(), "wb");
+  std::FILE* const file = std::fopen(part.name().c_str(), "wb");
   bool good = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr) good = std::fclose(file) == 0 && good;
-  good = good && std::rename(temporary.c_str(), path.c_str()) == 0;
-  if (good) return {};
-  base::Error error = base::make_error(base::ErrorCode::io, std::string("cannot be written: ") + std::strerror(errno)).with_file(path);
-  std::remove(temporary.c_str());
-  return error;
+  int saved_errno = errno;
+  if (file != nullptr && std::fclose(file) != 0 && good) {
+    good = false;
+    saved_errno = errno;
+  }
+  if (!good) return base::make_error(base::ErrorCode::io, fmt::format("cannot write: {}", std::strerror(saved_errno))).with_file(path);
+  return part.finish();
 }
 
 bool same_run(const Json& a, const Json& b) {
