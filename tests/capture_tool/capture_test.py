@@ -206,6 +206,24 @@ def recordings(place):
     check(code == 2 and "no manifest" in err, f"{code} {err}")
 
 
+def tables(place):
+    """The linter is given the tile tables that the model was built with, unless --moe-config names others."""
+    folder = place.folder / "tmp"
+    folder.mkdir()
+    place.env["TMPDIR"] = str(folder)
+    kept = sorted(str(path) for path in (ROOT / "reference_models/fused_moe/recordings").glob("*.gz"))
+    (place.folder / "other").mkdir()
+    (place.folder / "other/E=8,N=64,device_name=NVIDIA_H200.json").write_text('{"1": {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2}}')
+    code, out, err = place.run("fused_moe", "--verify-recordings", *kept)
+    check(code == 0 and err == "" and "default.k2-tp4.b1.l8.cgl.jsonl.gz: as expected: CG605" in out and "tuned.k2-tp4.b1.l8.cgl.jsonl.gz: as expected: no finding" in out, f"{code} {out} {err}")
+    code, out, err = place.run("fused_moe", "--moe-config", "other", "--verify-recordings", *kept)
+    check(code == 1 and err == "" and out.count("CG605 was not checked: ") == len(kept) == 2, f"a table of another shape: {code} {out} {err}")
+    check(not list(folder.iterdir()), "the folder of the tables is gone")
+    place.env["TMPDIR"] = str(place.folder / "none")
+    code, out, err = place.run("fused_moe", "--verify-recordings", *kept)
+    check(code == 2 and out == "" and err.count("\n") == 1 and "tile tables" in err, f"no folder for temporary files: {code} {out} {err}")
+
+
 def ending(place):
     code, out, _ = place.run("two_branch", "--variant", "hang", "-o", "out", "--timeout", "3")
     check(code == 3 and "ran past 3 s" in out, f"--timeout: {code} {out}")
@@ -231,7 +249,7 @@ def ending(place):
         check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
 
 
-TESTS = {function.__name__: function for function in (arguments, good, beside, accesses, sweep, resume, failures, not_traced, verify, recordings, ending)}
+TESTS = {function.__name__: function for function in (arguments, good, beside, accesses, sweep, resume, failures, not_traced, verify, recordings, tables, ending)}
 for name in sys.argv[2:] or TESTS:
     with tempfile.TemporaryDirectory() as scratch:
         try:

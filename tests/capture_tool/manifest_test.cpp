@@ -100,6 +100,15 @@ TEST(Manifest, WhatItDoesNotKnowIsNotClean) {
   EXPECT_TRUE(manifest.expected(key("deep", "k2", 4)));
 }
 
+TEST(Manifest, RulesThatMustHaveLooked) {
+  const Manifest manifest = parsed("[[expect]]\nvariant = \"a\"\ncodes = []\nchecked = [\"CG605\", \"CG101\"]\n[[expect]]\nvariant = \"a\"\nbatch_min = 9\ncodes = [\"CG605\"]\n");
+  RunKey run = key("a");
+  EXPECT_EQ(manifest.expected(run)->checked, (std::vector<std::string>{"CG101", "CG605"}));
+  run.batch = 9;  // a later entry that does not state them leaves them
+  EXPECT_EQ(manifest.expected(run)->checked, (std::vector<std::string>{"CG101", "CG605"}));
+  EXPECT_EQ(manifest.expected(run)->codes, std::vector<std::string>{"CG605"});
+}
+
 TEST(Manifest, ErrorsNameTheLine) {
   const auto message = [](std::string_view text) {
     const auto manifest = Manifest::parse(text, "m.toml");
@@ -108,6 +117,7 @@ TEST(Manifest, ErrorsNameTheLine) {
   EXPECT_NE(message("summary = \"x\"\nwrong = 1\n").find("m.toml: line 2: unknown key 'wrong'"), std::string::npos);
   EXPECT_NE(message("[[expect]]\nvariant = \"a\"\ncodes = [\"101\"]\n").find("line 3"), std::string::npos);
   EXPECT_NE(message("[[expect]]\nvariant = \"a\"\nstreams = -1\n").find("line 3"), std::string::npos);
+  EXPECT_NE(message("[[expect]]\nvariant = \"a\"\nchecked = \"CG101\"\n").find("line 3: checked is a list"), std::string::npos);
   EXPECT_NE(message("[[expect]]\ncodes = []\n").find("needs a variant"), std::string::npos);
   EXPECT_NE(message("[[expect]\n").find("line 1"), std::string::npos);
   EXPECT_NE(message("\nlayers = {k2 = 0}\n").find("line 2"), std::string::npos);

@@ -6,8 +6,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
@@ -22,6 +26,8 @@
 namespace cglint::capture_tool {
 
 std::string_view embedded_manifest(std::string_view model);
+std::string_view embedded_table(std::string_view name);  // MODEL/FILE
+std::vector<std::string_view> embedded_table_names();
 
 namespace {
 
@@ -31,6 +37,41 @@ int complain(const std::string& text) {
 }
 
 void on_signal(int) { Child::interrupt(); }
+
+// The tile tables that a model was built with, in a folder that goes with the object.
+class TableFolder {
+ public:
+  explicit TableFolder(const std::string& model) {
+    for (const std::string_view name : embedded_table_names())
+      if (name.starts_with(model + "/") && problem_.empty()) write(name.substr(model.size() + 1), embedded_table(name));
+  }
+  ~TableFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  TableFolder(const TableFolder&) = delete;
+  TableFolder& operator=(const TableFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }  // "": the model has none
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  void write(std::string_view name, std::string_view text) {
+    if (path_.empty()) {
+      std::error_code error;
+      std::string folder = (std::filesystem::temp_directory_path(error) / "cglint-tables-XXXXXX").string();
+      if (error || mkdtemp(folder.data()) == nullptr) {
+        problem_ = "cannot make a folder for the tile tables of the model: " + (error ? error.message() : std::string(std::strerror(errno)));
+        return;
+      }
+      path_ = folder;
+    }
+    std::ofstream file(std::filesystem::path(path_) / name, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) problem_ = fmt::format("cannot write {}/{}: {}", path_, name, std::strerror(errno));
+  }
+  std::string path_, problem_;
+};
 
 const Json* find_named(const Json& list, const std::string& name) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const Json& item) { return item.value("name", "") == name; });
@@ -74,7 +115,7 @@ void define(CLI::App& app, Options& o) {
   app.add_flag("--no-check", o.no_check, "Do not compare outputs with the reference");
   app.add_flag("--measure-access", o.measure_access, "Measure what each kernel reads and writes, in a further process that runs the graph's nodes one at a time, and add it to the recording");
   app.add_flag("--no-pdl", o.no_pdl, "Plain launches instead of programmatic ones");
-  app.add_option("--moe-config", o.moe_config, "Folder of tile tables for fused MoE, named and formed as vLLM's; for the model and for the linter");
+  app.add_option("--moe-config", o.moe_config, "Folder of tile tables for fused MoE, named and formed as vLLM's, for the model and for the linter (default: those that the model was built with)");
   app.add_option("--timeout", o.timeout_s, "Seconds that a process of a run may take")->check(CLI::Range(1, 86400))->capture_default_str();
   app.add_flag("-q,--quiet", o.quiet, "No progress on stderr");
   app.footer(
@@ -177,15 +218,24 @@ int worse(int a, int b) {
   return kExitGood;
 }
 
-int run(const Options& options) {
+int run(Options options) {
   Programs programs;
   const std::string missing = find_programs(programs);
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);  // a child that is gone is seen by its exit code
+  signal(SIGXFSZ, SIG_IGN);  // a file that grows past its limit is seen by the error
+  const TableFolder tables(options.moe_config.empty() ? options.model : std::string());
+  if (!tables.problem().empty()) return complain(tables.problem());
+  options.lint_moe_config = tables.path();
   if (!options.recordings.empty()) {
     auto manifest = manifest_of(options.model);
     return manifest ? verify_recordings(programs, options, *manifest) : complain(manifest.error().to_string());
   }
   if (!missing.empty()) return complain(missing);
   const auto models = list_models(programs);
+  if (Child::is_interrupted()) return kExitInterrupted;
   if (!models) {
     complain(models.error().to_string());
     return kExitInternal;
@@ -233,11 +283,6 @@ int run(const Options& options) {
   const std::filesystem::path folder = names_file(options.output) ? std::filesystem::path(options.output).parent_path() : std::filesystem::path(options.output);
   if (!options.check_only && !folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) return complain(fmt::format("cannot make {}: {}", folder.string(), error.message()));
-
-  struct sigaction action = {};
-  action.sa_handler = on_signal;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-  signal(SIGPIPE, SIG_IGN);  // a child that is gone is seen by its exit code
 
   int code = kExitGood;
   for (std::size_t i = 0; i < runs.size(); ++i) {

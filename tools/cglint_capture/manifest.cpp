@@ -62,16 +62,16 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
           const auto word = content.value<std::string>();
           if (!word) return wrong(at, fmt::format("{} is a text", field.str()));
           (field == "preset" ? entry.preset : entry.beside) = *word;
-        } else if (field == "codes") {
+        } else if (field == "codes" || field == "checked") {
           const toml::array* const codes = content.as_array();
-          if (codes == nullptr) return wrong(at, "codes is a list");
-          entry.codes.emplace();
+          if (codes == nullptr) return wrong(at, fmt::format("{} is a list", field.str()));
+          std::vector<std::string>& list_of = (field == "codes" ? entry.codes : entry.checked).emplace();
           for (const auto& code : *codes) {
             const auto word = code.value<std::string>();
-            if (!word || !std::regex_match(*word, kCode)) return wrong(at, "codes are texts like \"CG101\"");
-            entry.codes->push_back(*word);
+            if (!word || !std::regex_match(*word, kCode)) return wrong(at, fmt::format("{} are texts like \"CG101\"", field.str()));
+            list_of.push_back(*word);
           }
-          std::sort(entry.codes->begin(), entry.codes->end());
+          std::sort(list_of.begin(), list_of.end());
         } else if (field == "batch_min" || field == "batch_max" || field == "layers_min" || field == "streams" || field == "streams_per_layer") {
           if (!is_count) return wrong(at, fmt::format("{} is a number, 0 or more", field.str()));
           if (field == "batch_min") entry.batch_min = static_cast<int>(*number);
@@ -100,6 +100,7 @@ std::optional<Expectation> Manifest::expected(const RunKey& run) const {
       continue;
     if (!result) result.emplace();
     if (entry.codes) result->codes = *entry.codes;
+    if (entry.checked) result->checked = *entry.checked;
     if (entry.streams) result->streams = entry.streams;
     if (entry.streams_per_layer) result->streams_per_layer = *entry.streams_per_layer;
   }

@@ -16,6 +16,7 @@ namespace cglint::capture_tool {
 // What is expected of one run. Later entries of the manifest that apply replace what earlier ones state.
 struct Expectation {
   std::vector<std::string> codes;          // sorted; exactly these
+  std::vector<std::string> checked;        // sorted; rules that must have looked, whether they found something or not
   std::optional<std::uint32_t> streams;    // of the published number of layers
   std::uint32_t streams_per_layer = 0;     // fewer for each layer less
 };
@@ -45,7 +46,7 @@ class Manifest {
     std::string preset;  // empty: all
     std::string beside;  // exactly this one; empty: none
     int batch_min = 0, batch_max = 1 << 30, layers_min = 0;
-    std::optional<std::vector<std::string>> codes;
+    std::optional<std::vector<std::string>> codes, checked;
     std::optional<std::uint32_t> streams, streams_per_layer;
   };
   std::vector<std::string> sources_;

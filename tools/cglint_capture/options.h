@@ -28,6 +28,7 @@ struct Options {
   std::string results;
   std::string format = "text";
   std::string moe_config;
+  std::string lint_moe_config;  // for the linter alone: the tables that the model was built with, where moe_config names no others
   std::string beside;  // a variant whose graph is in each recording too
   std::vector<std::string> recordings;
   bool resume = false, list = false, verify = false, force = false;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <regex>
 #include <set>
 #include <utility>
@@ -142,7 +143,8 @@ class ScratchFolder {
 // The report of cglint lint on `file`; the error is one line.
 base::Result<Json> lint(const Programs& programs, const Options& options, const std::string& file) {
   std::vector<std::string> arguments = {programs.cglint, "lint", "--format", "json", "--no-progress"};
-  if (!options.moe_config.empty()) arguments.insert(arguments.end(), {"--moe-config", options.moe_config});
+  if (const std::string& tables = options.moe_config.empty() ? options.lint_moe_config : options.moe_config; !tables.empty())
+    arguments.insert(arguments.end(), {"--moe-config", tables});
   arguments.push_back(file);
   Child child(arguments, {}, true);
   std::string text, line;
@@ -184,7 +186,14 @@ void add_report(const Json& report, const std::vector<RecordedGraph>& graphs, Js
   if (graphs.size() > 1) run["graphs"] = std::move(per_graph);
 }
 
-void verify(const Manifest* manifest, int published_layers, Json& run) {
+// Why each rule could not look.
+std::map<std::string, std::string> reasons_of(const Json& report) {
+  std::map<std::string, std::string> reasons;
+  for (const Json& entry : report.value("not_checked", Json::array())) reasons.emplace(entry.value("code", ""), entry.value("reason", ""));
+  return reasons;
+}
+
+void verify(const Manifest* manifest, int published_layers, const std::map<std::string, std::string>& unchecked, Json& run) {
   Json differences = Json::array();
   const RunKey key{run["variant"], run["preset"], run["layers"], published_layers, run["batch"], run.value("beside", "")};
   const auto expected = manifest == nullptr ? std::nullopt : manifest->expected(key);
@@ -196,6 +205,11 @@ void verify(const Manifest* manifest, int published_layers, Json& run) {
     std::set_difference(expected->codes.begin(), expected->codes.end(), found.begin(), found.end(), std::back_inserter(lacking));
     std::set_difference(found.begin(), found.end(), expected->codes.begin(), expected->codes.end(), std::back_inserter(beyond));
     if (!run.contains("findings")) differences.push_back("nothing was linted");
+    for (const std::string& code : expected->checked)
+      if (const auto reason = unchecked.find(code); reason != unchecked.end()) {
+        differences.push_back(fmt::format("{} was not checked: {}", code, reason->second));
+        std::erase(lacking, code);
+      }
     if (!lacking.empty()) differences.push_back(fmt::format("expected, not found: {}", fmt::join(lacking, " ")));
     if (!beyond.empty()) differences.push_back(fmt::format("found, not expected: {}", fmt::join(beyond, " ")));
     if (const auto streams = Manifest::expected_streams(*expected, key)) {
@@ -281,7 +295,7 @@ class Execution {
     }
     if (const int written = write(traces); written != kExitGood && (code == kExitGood || code == kExitWrong)) code = written == kExitMissing && code == kExitWrong ? code : written;
     if (options_.verify) {
-      verify(manifest_, planned_.published_layers, run_);
+      verify(manifest_, planned_.published_layers, unchecked_, run_);
       if (!run_["verify"]["ok"].get<bool>() && (code == kExitGood || code == kExitMissing)) code = kExitWrong;
     }
     return code;
@@ -415,6 +429,7 @@ class Execution {
     auto report = lint(programs_, options_, planned_.recording);
     if (!report) return give_up(kExitInternal, report.error().to_string());
     add_report(*report, recorded->graphs, run_);
+    unchecked_ = reasons_of(*report);
     return note.empty() ? kExitGood : kExitMissing;
   }
 
@@ -433,6 +448,7 @@ class Execution {
   Json& gpu_;
   ScratchFolder scratch_;
   std::string not_replayed_;
+  std::map<std::string, std::string> unchecked_;  // rules that could not look at the recording: why
   AccessFacts accesses_;
 };
 
@@ -475,6 +491,7 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
     Json run = {{"recording", file}, {"variant", parts[1].str()}, {"preset", parts[2].str()}, {"batch", std::stoi(parts[3].str())}, {"layers", parts[4].matched ? std::stoi(parts[4].str()) : published}};
     if (parts[5].matched) run["beside"] = parts[5].str();
     auto report = lint(programs, options, file);
+    if (Child::is_interrupted()) return kExitInterrupted;
     if (!report) {
       fmt::print(stderr, "{}\n", report.error().to_string());
       code = kExitInternal;
@@ -485,7 +502,7 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
       for (const Json& graph : input.value("graphs", Json::array()))
         for (const char* kind : {"streams_predicted", "streams_measured"})
           if (graph.contains(kind)) run[kind] = std::max(run.value(kind, std::int64_t{0}), graph[kind].get<std::int64_t>());
-    verify(&manifest, published, run);
+    verify(&manifest, published, reasons_of(*report), run);
     Json& differences = run["verify"]["differences"];
     if (published == 0) differences.push_back("the manifest does not say how many layers the preset has");
     for (const Json& error : report->value("errors", Json::array())) differences.push_back(error.value("message", "an error"));
