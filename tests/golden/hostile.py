@@ -198,7 +198,41 @@ def kineto_cases():
     yield Case("unclosed nesting", trace([LAUNCH, kernel(10)])[:-2] + b', "x": ' + b"[" * 300000, 2, error=None,
                says=["error: the trace is not whole"])
     yield Case("ids of 2^32 and more",
-               trace([LAUNCH, kernel(10, args=', "graph id": 4294967296, "graph node id": 18446744073709551615')]), 0)
+               trace([LAUNCH, kernel(10, args=', "graph id": 4294967296, "graph node id": 18446744073709551615')]), 4,
+               says=["graph or node id is none", "spoils node_identity, replay_streams, replay_times"])
+    for name, odd in (("number", "1"), ("string", '"text"'), ("null", "null"), ("list", "[1, " + kernel(14) + "]")):
+        for place in (0, 1, 2, 3):
+            events = [LAUNCH, kernel(10), kernel(12, "b")]
+            events.insert(place, odd)
+            yield Case(f"a {name} as element {place}", trace(events), 4,
+                       says=["damaged events that may be GPU operations were left out .*at byte \\d+", "spoils replay_streams, replay_times", "1 launch"])
+    yield Case("a list of events that begins with a number", ("[1, " + LAUNCH + ", " + kernel(10) + "]").encode(), 4,
+               says=["may be GPU operations were left out", "1 launch"])
+    lost = kernel(12, "b").replace('"stream": 7, ', "").replace('"tid": 7', '"tid": 100')
+    yield Case("a missing stream", trace([LAUNCH, kernel(10), lost]), 4, says=["without a stream", "spoils replay_streams"])
+    lost = kernel(12, "b").replace('"device": 0, ', "").replace('"pid": 0', '"pid": 3')
+    yield Case("a missing device", trace([LAUNCH, kernel(10), lost]), 4, says=["without a device", "spoils replay_streams"])
+    yield Case("no stream anywhere", trace([LAUNCH, kernel(10).replace('"stream": 7, ', "")]), 0, says=["rows of the trace were taken for streams"])
+    yield Case("escaped keys and values", trace([LAUNCH.replace("cudaGraph", "cuda\\u0047raph"), kernel(10).replace('"stream"', '"\\u0073tream"').replace('"kernel"', '"k\\u0065rnel"')
+                                                 .replace('"name"', '"na\\u006de"')]), 0, says=["1 graph \\(1 launch\\)"])
+    yield Case("a name beyond 16 MiB", trace([LAUNCH, kernel(10), kernel(12, "n" * ((16 << 20) + 1))]), 4,
+               says=["name that is too long were left out", "spoils replay_streams, replay_times"])
+    yield Case("an event beyond 64 MiB", trace([LAUNCH, kernel(10), kernel(12, "n" * (65 << 20))]), 2, "an event of the trace is larger than 67108864 bytes")
+    for key, good in (("ph", '"X"'), ("cat", '"kernel"'), ("name", '"k"'), ("grid", "[1, 1, 1]"), ("block", "[32, 1, 1]")):
+        for value in ("null", "5", "{}"):
+            yield Case(f"{key} {value}", trace([LAUNCH, kernel(10), kernel(12).replace(f'"{key}": {good}', f'"{key}": {value}')]), 4, says=["data loss: .*spoils"])
+    yield Case("arguments that are none", trace([LAUNCH, kernel(10), kernel(12).split(', "args"')[0] + ', "args": 5}']), 4, says=["may be GPU operations"])
+    yield Case("a damaged launch call", trace([LAUNCH, kernel(10), LAUNCH.replace('"ts": 1', '"ts": null')]), 4, says=["may be graph launch calls", "spoils replay_streams"])
+    yield Case("a category that is not known", trace([LAUNCH, kernel(10), kernel(12).replace('"kernel"', '"kernels"')]), 4, says=["category that this version does not know"])
+    edge = [arrow("s", 1, 11), arrow("f", 1, 12)]
+    broken = arrow("s", 2, 11).replace('"ts": 11', '"ts": null')
+    yield Case("a damaged dependency arrow", trace([LAUNCH, kernel(10), kernel(12, "b"), *edge, broken]), 4, says=["damaged dependency arrows were left out", "spoils edges"])
+    broken = re.sub('"id": [0-9]+', '"id": null', broken)
+    yield Case("an arrow that may be a dependency", trace([LAUNCH, kernel(10), kernel(12, "b"), *edge, broken]), 4, says=["may be dependencies", "spoils edges"])
+    yield Case("a damaged launch arrow", trace([LAUNCH, kernel(10), kernel(12, "b"), broken]), 0, says=["nothing is missing"])
+    stray = '{"ph": "X", "cat": "cpu_op", "name": "a"b", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"x": 3}}'
+    yield Case("two stray quotes with operations between them", trace([LAUNCH, kernel(10), stray, kernel(12, "b"), kernel(13, "c"), stray]).replace(b"\n", b""), 0,
+               says=["events with unescaped quotes were repaired"])
     yield Case("dependency cycle", trace([LAUNCH, kernel(10), kernel(20, "b"), arrow("s", 1, 11), arrow("f", 1, 20), arrow("s", 2, 21),
                                           arrow("f", 2, 10)]), 4, says=["cycle"])
     yield Case("NUL and ANSI in names", trace([LAUNCH, kernel(10, ANSI.replace("\x1b", "\\u001b").replace("\x07", "\\u0000")),

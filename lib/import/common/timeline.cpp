@@ -638,6 +638,16 @@ std::uint32_t Timeline::intern_lane(const Lane& lane) {
   return static_cast<std::uint32_t>(lanes_.size() - 1);
 }
 
+void Timeline::forget_row_streams() {
+  for (Lane& lane : lanes_)
+    if (lane.stream_of_row) lane.stream = 0;
+}
+
+void Timeline::forget_row_devices() {
+  for (Lane& lane : lanes_)
+    if (lane.device_of_row) lane.device = -1;
+}
+
 base::Result<void> Timeline::build_graphs(const ReadOptions& options) {
   Builder builder(*this, recording_);
   return builder.build(options);

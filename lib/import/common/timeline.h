@@ -35,6 +35,7 @@ struct Lane {
   std::int32_t device = 0;
   std::uint64_t stream = 0;
   std::uint32_t process = 0;
+  bool stream_of_row = false, device_of_row = false;  // taken from (pid, tid) for want of something better
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 
@@ -140,6 +141,10 @@ class Timeline {
   std::vector<ir::SpoiledFact> spoiled;  // facts that no graph of this trace may claim, and why
   // Capture-time NVTX ranges of graph nodes, by (process, node id); may be empty.
   std::map<std::pair<std::uint32_t, std::uint64_t>, ir::NvtxId> node_nvtx;
+
+  // Takes back what lanes were given from their rows.
+  void forget_row_streams();
+  void forget_row_devices();
 
   [[nodiscard]] const OpShape& shape(std::uint32_t id) const { return shapes_[id]; }
   [[nodiscard]] const Lane& lane(std::uint32_t id) const { return lanes_[id]; }

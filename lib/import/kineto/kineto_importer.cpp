@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <vector>
 
 #include "import/common/read_ahead.h"
 #include "import/common/timeline.h"
@@ -46,6 +48,8 @@ class Collector final : public kineto::EventSink {
   // CUPTI counts in 32 bits; another number is counted and taken for none.
   std::uint32_t correlation_of(std::uint64_t id, std::uint64_t offset);
   ir::Process& process() { return recording_.processes[ir::ProcessId(0)]; }
+  std::uint32_t small_number(dom::element element);
+  ir::StringId property_text(dom::element element);
   void read_devices(dom::element list);
   void read_distributed(dom::element info);
   void read_doubts(dom::element doubts);
@@ -57,15 +61,26 @@ class Collector final : public kineto::EventSink {
   std::string_view last_name_text_;
   bool any_annotated_ = false;
   bool any_hip_ = false;
+  std::uint32_t last_lane_ = ~std::uint32_t{0};
+  std::set<std::int32_t> devices_;  // that operations name
   // Cases of one kind: how many, and where the first one is.
   struct Cases {
     std::uint64_t count = 0, first = 0;
     void add(std::uint64_t offset) {
       if (count++ == 0) first = offset;
     }
+    void add(const Cases& others) {
+      if (others.count != 0 && (count == 0 || others.first < first)) first = others.first;
+      count += others.count;
+    }
   };
-  Cases lost_host_, lost_gpu_, without_stream_, without_device_, backwards_ops_, backwards_launches_, repeating_, bad_correlation_;
+  Cases lost_host_, lost_gpu_, lost_launches_, lost_dependencies_, lost_arrows_, lost_names_, unknown_categories_;
+  Cases without_stream_, without_device_, row_streams_, row_devices_, without_correlation_, without_name_, without_dur_;
+  Cases backwards_ops_, backwards_launches_, timeless_launches_, launches_without_pid_, repeating_, bad_correlation_;
+  Cases bad_config_, bad_bytes_, bad_nodes_, bad_escapes_;
+  bool any_stream_ = false, any_device_ = false, any_correlation_ = false;  // some operation gives one, usable or not
   std::uint64_t bad_properties_ = 0;
+  bool bad_doubts_ = false;
 };
 
 void Collector::on_gpu(const kineto::GpuEvent& event) {
@@ -87,11 +102,30 @@ void Collector::on_gpu(const kineto::GpuEvent& event) {
   shape.shared_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(event.shared_bytes, 0xffffffffu));
   shape.bytes = event.bytes;
   shape.priority = event.priority;
+  const bool is_activity = ir::is_activity(event.kind);
+  any_stream_ = any_stream_ || event.gives_stream;
+  any_device_ = any_device_ || event.gives_device;
+  any_correlation_ = any_correlation_ || event.gives_correlation;
   Lane lane;
   lane.pid = event.pid;
   lane.tid = event.tid;
   lane.device = event.device;
   lane.stream = event.stream;
+  // What the row says counts only if no operation of the whole file has the argument: see finish().
+  if (!event.gives_stream && event.has_row_stream) {
+    lane.stream = event.row_stream;
+    lane.stream_of_row = true;
+    if (is_activity) row_streams_.add(event.offset);
+  } else if (!event.has_stream && is_activity) {
+    without_stream_.add(event.offset);
+  }
+  if (!event.gives_device && event.row_device >= 0) {
+    lane.device = event.row_device;
+    lane.device_of_row = true;
+    if (is_activity) row_devices_.add(event.offset);
+  } else if (event.device < 0 && is_activity) {
+    without_device_.add(event.offset);
+  }
   TimelineOp op;
   op.start_ns = event.start_ns;
   op.dur_ns = event.dur_ns;
@@ -102,11 +136,18 @@ void Collector::on_gpu(const kineto::GpuEvent& event) {
   op.node = timeline_.intern_node(node);
   op.shape = timeline_.intern_shape(shape);
   op.lane = timeline_.intern_lane(lane);
+  if (op.lane != last_lane_ && lane.device >= 0) devices_.insert(lane.device);
+  last_lane_ = op.lane;
   timeline_.ops.push_back(op);
   any_annotated_ = any_annotated_ || event.annotated;
-  if (!ir::is_activity(event.kind)) return;
-  if (!event.has_stream) without_stream_.add(event.offset);
-  if (event.device < 0) without_device_.add(event.offset);
+  if (event.bad_node) bad_nodes_.add(event.offset);
+  if (event.bad_escape) bad_escapes_.add(event.offset);
+  if (!is_activity) return;
+  if (!event.gives_correlation) without_correlation_.add(event.offset);
+  if (!event.has_name) without_name_.add(event.offset);
+  if (!event.has_dur) without_dur_.add(event.offset);
+  if (event.bad_config) bad_config_.add(event.offset);
+  if (event.bad_bytes) bad_bytes_.add(event.offset);
 }
 
 void Collector::lose(std::uint64_t correlation) {
@@ -126,50 +167,86 @@ std::uint32_t Collector::correlation_of(std::uint64_t id, std::uint64_t offset) 
 
 void Collector::on_api(const kineto::ApiEvent& event) {
   timeline_.has_api_rows = true;
-  if (event.is_graph_launch) {
-    any_hip_ = any_hip_ || event.is_hip;
-    if (event.dur_ns < 0) backwards_launches_.add(event.offset);
-    timeline_.launches.push_back(
-        {correlation_key(0, correlation_of(event.correlation, event.offset)), event.start_ns, std::max<std::int64_t>(event.dur_ns, 0), event.pid});
-    if (process().pid < 0) process().pid = event.pid;
+  if (!event.is_graph_launch) return;
+  any_hip_ = any_hip_ || event.is_hip;
+  if (!event.gives_correlation) {  // its operations cannot be found
+    lost_launches_.add(event.offset);
+    timeline_.lost_anywhere = true;
+    return;
   }
+  if (!event.has_dur) timeless_launches_.add(event.offset);
+  if (event.dur_ns < 0) backwards_launches_.add(event.offset);
+  if (!event.has_pid) launches_without_pid_.add(event.offset);
+  timeline_.launches.push_back(
+      {correlation_key(0, correlation_of(event.correlation, event.offset)), event.start_ns, std::max<std::int64_t>(event.dur_ns, 0), event.pid});
+  if (process().pid < 0) process().pid = event.pid;
 }
 
 void Collector::on_lost(const kineto::LostEvent& event) {
-  if (event.repeats_property) {
-    repeating_.add(event.offset);
-  } else if (event.may_be_gpu) {
-    lost_gpu_.add(event.offset);
-  } else {
-    lost_host_.add(event.offset);
+  using What = kineto::LostEvent::What;
+  using Why = kineto::LostEvent::Why;
+  if (event.what == What::arrow && event.why == Why::damaged) {
+    if (event.flow_id >= kineto::kFirstDependencyFlow) {
+      lost_dependencies_.add(event.offset);
+    } else if (event.flow_id == 0) {
+      lost_arrows_.add(event.offset);
+    } else {
+      lost_host_.add(event.offset);
+    }
+    return;
   }
-  if (event.may_be_gpu) lose(event.correlation);
+  if (event.what == What::gpu || event.what == What::launch) lose(event.correlation);
+  switch (event.why) {
+    case Why::repeats_property: repeating_.add(event.offset); return;
+    case Why::long_name: lost_names_.add(event.offset); return;
+    case Why::unknown_category: unknown_categories_.add(event.offset); return;
+    case Why::damaged: break;
+  }
+  (event.what == What::gpu ? lost_gpu_ : event.what == What::launch ? lost_launches_ : lost_host_).add(event.offset);
 }
 
-std::uint32_t small_number(dom::element element) {
+// Properties say what the trace was made on; one of another type than its own is left out and counted.
+std::uint32_t Collector::small_number(dom::element element) {
   std::uint64_t value = 0;
-  return element.get_uint64().get(value) == simdjson::SUCCESS && value <= 0xffffffffu ? static_cast<std::uint32_t>(value)
-                                                                                      : 0;
+  if (element.get_uint64().get(value) == simdjson::SUCCESS && value <= 0xffffffffu) return static_cast<std::uint32_t>(value);
+  ++bad_properties_;
+  return 0;
+}
+
+ir::StringId Collector::property_text(dom::element element) {
+  std::string_view text;
+  if (element.get_string().get(text) == simdjson::SUCCESS) return recording_.intern(text);
+  ++bad_properties_;
+  return ir::kEmptyString;
 }
 
 void Collector::read_devices(dom::element list) {
   dom::array devices;
-  if (list.get_array().get(devices) != simdjson::SUCCESS) return;
+  if (list.get_array().get(devices) != simdjson::SUCCESS) {
+    ++bad_properties_;
+    return;
+  }
   for (const dom::element device : devices) {
     dom::object object;
-    if (device.get_object().get(object) != simdjson::SUCCESS) continue;
+    if (device.get_object().get(object) != simdjson::SUCCESS) {
+      ++bad_properties_;
+      continue;
+    }
     ir::Gpu gpu;
     for (const auto& [key, value] : object) {
-      std::string_view text;
       if (key == "id") {
         gpu.device = static_cast<std::int32_t>(std::min(small_number(value), 0x7fffffffu));
       } else if (key == "name") {
-        if (value.get_string().get(text) == simdjson::SUCCESS) gpu.name = recording_.intern(text);
+        gpu.name = property_text(value);
       } else if (key == "uuid") {
-        if (value.get_string().get(text) == simdjson::SUCCESS) gpu.uuid = recording_.intern(text);
+        gpu.uuid = property_text(value);
       } else if (key == "totalGlobalMem") {
         std::uint64_t bytes = 0;
-        if (value.get_uint64().get(bytes) == simdjson::SUCCESS) gpu.memory_bytes = bytes;
+        if (value.get_uint64().get(bytes) == simdjson::SUCCESS) {
+          gpu.memory_bytes = bytes;
+        } else {
+          ++bad_properties_;
+        }
       } else if (key == "computeMajor" || key == "major") {
         gpu.compute_major = small_number(value);
       } else if (key == "computeMinor" || key == "minor") {
@@ -184,46 +261,84 @@ void Collector::read_devices(dom::element list) {
 
 void Collector::read_distributed(dom::element info) {
   dom::object object;
-  if (info.get_object().get(object) != simdjson::SUCCESS) return;
+  if (info.get_object().get(object) != simdjson::SUCCESS) {
+    ++bad_properties_;
+    return;
+  }
   for (const auto& [key, value] : object) {
+    if (key != "rank" && key != "world_size") continue;
     std::int64_t number = 0;
-    if (value.get_int64().get(number) != simdjson::SUCCESS || number < 0 || number > 0x7fffffff) continue;
-    if (key == "rank") process().rank = static_cast<std::int32_t>(number);
-    if (key == "world_size") process().world_size = static_cast<std::int32_t>(number);
+    if (value.get_int64().get(number) != simdjson::SUCCESS || number < 0 || number > 0x7fffffff) {
+      ++bad_properties_;
+    } else {
+      (key == "rank" ? process().rank : process().world_size) = static_cast<std::int32_t>(number);
+    }
   }
 }
 
-// What cglint convert wrote about the recording that this trace was made from.
+// What cglint convert wrote about the recording that this trace was made from. What is not understood of it could be any doubt.
 void Collector::read_doubts(dom::element doubts) {
-  const auto text_of = [](dom::element object, const char* key) {
+  dom::object object;
+  if (doubts.get_object().get(object) != simdjson::SUCCESS) {
+    bad_doubts_ = true;
+    return;
+  }
+  const auto text_of = [this](dom::element entry, const char* key) {
     std::string_view text;
-    return object[key].get_string().get(text) == simdjson::SUCCESS ? text : std::string_view();
+    if (entry[key].get_string().get(text) != simdjson::SUCCESS) bad_doubts_ = true;
+    return text;
   };
-  dom::array list;
-  if (doubts["spoiled"].get_array().get(list) == simdjson::SUCCESS)
-    for (const dom::element entry : list)
-      if (const auto fact = ir::fact_from_name(text_of(entry, "fact")))
-        timeline_.spoiled.push_back({*fact, recording_.intern(text_of(entry, "reason"))});
-  if (doubts["losses"].get_array().get(list) == simdjson::SUCCESS)
-    for (const dom::element entry : list) {
-      std::uint64_t count = 1;
-      if (entry["count"].get_uint64().get(count) != simdjson::SUCCESS) count = 1;
-      ir::FactSet facts;
-      dom::array names;
-      if (entry["facts"].get_array().get(names) == simdjson::SUCCESS)
-        for (const dom::element name : names) {
-          std::string_view text;
-          if (name.get_string().get(text) != simdjson::SUCCESS) continue;
-          if (const auto fact = ir::fact_from_name(text)) facts.insert(*fact);
+  const auto number_of = [this](dom::element element) {
+    std::uint64_t number = 0;
+    if (element.get_uint64().get(number) != simdjson::SUCCESS) bad_doubts_ = true;
+    return number;
+  };
+  const auto fact_of = [this](std::string_view name) {
+    const auto fact = ir::fact_from_name(name);
+    if (!fact) bad_doubts_ = true;
+    return fact;
+  };
+  const auto list_of = [this](dom::element element) {
+    std::vector<dom::element> entries;
+    dom::array list;
+    if (element.get_array().get(list) != simdjson::SUCCESS) {
+      bad_doubts_ = true;
+    } else {
+      for (const dom::element entry : list) entries.push_back(entry);
+    }
+    return entries;
+  };
+  for (const auto& [key, value] : object) {
+    if (key == "spoiled") {
+      for (const dom::element entry : list_of(value))
+        if (const auto fact = fact_of(text_of(entry, "fact"))) timeline_.spoiled.push_back({*fact, recording_.intern(text_of(entry, "reason"))});
+    } else if (key == "losses") {
+      for (const dom::element entry : list_of(value)) {
+        ir::FactSet facts;
+        dom::element names, count;
+        if (entry["facts"].get(names) != simdjson::SUCCESS || entry["count"].get(count) != simdjson::SUCCESS) {
+          bad_doubts_ = true;
+          continue;
         }
-      recording_.add_loss(text_of(entry, "severity") == "error" ? ir::Loss::Severity::error : ir::Loss::Severity::data_loss,
-                          text_of(entry, "what"), count, ~std::uint64_t{0}, facts);
+        for (const dom::element name : list_of(names)) {
+          std::string_view text;
+          if (name.get_string().get(text) != simdjson::SUCCESS) bad_doubts_ = true;
+          if (const auto fact = fact_of(text)) facts.insert(*fact);
+        }
+        const std::string_view severity = text_of(entry, "severity");
+        recording_.add_loss(severity == "error" ? ir::Loss::Severity::error : ir::Loss::Severity::data_loss, text_of(entry, "what"),
+                            number_of(count), ~std::uint64_t{0}, facts);
+      }
+    } else if (key == "incomplete_launches") {
+      for (const dom::element entry : list_of(value)) lose(number_of(entry));
+    } else if (key == "rocm") {
+      bool rocm = false;
+      if (value.get_bool().get(rocm) != simdjson::SUCCESS) bad_doubts_ = true;
+      any_hip_ = any_hip_ || rocm;
+    } else {
+      bad_doubts_ = true;  // of a later version
     }
-  if (doubts["incomplete_launches"].get_array().get(list) == simdjson::SUCCESS)
-    for (const dom::element entry : list) {
-      std::uint64_t correlation = 0;
-      if (entry.get_uint64().get(correlation) == simdjson::SUCCESS) lose(correlation);
-    }
+  }
 }
 
 void Collector::on_property(std::string_view key, std::string_view json) {
@@ -234,6 +349,7 @@ void Collector::on_property(std::string_view key, std::string_view json) {
   dom::element root;
   if (parser_.parse(json.data(), json.size()).get(root) != simdjson::SUCCESS) {
     ++bad_properties_;
+    bad_doubts_ = bad_doubts_ || key == "cglint";
     return;
   }
   if (devices) {
@@ -258,8 +374,15 @@ base::Result<void> Collector::finish(const kineto::ReadStats& stats, const ReadO
   timeline_.is_amd = any_hip_;
   timeline_.streams_rewritten = any_annotated_ && !any_hip_;
   timeline_.truncated = stats.truncated;
-  if (any_hip_)
+  if (any_hip_) {
+    if (process().gpus.empty())
+      for (const std::int32_t device : devices_) {
+        ir::Gpu gpu;
+        gpu.device = device;
+        process().gpus.push_back(gpu);
+      }
     for (ir::Gpu& gpu : process().gpus) gpu.is_amd = true;
+  }
   if (stats.truncated)
     recording_.add_loss(Severity::error, fmt::format("the trace is not whole: {}", stats.truncated_reason), 1, stats.bytes,
                         timeline_facts);
@@ -268,23 +391,70 @@ base::Result<void> Collector::finish(const kineto::ReadStats& stats, const ReadO
   };
   report(Severity::info, "damaged host events were left out", lost_host_, {});
   report(Severity::data_loss, "damaged events that may be GPU operations were left out", lost_gpu_, timeline_facts);
+  report(Severity::data_loss, "damaged events that may be graph launch calls were left out", lost_launches_, timeline_facts);
+  report(Severity::data_loss, "GPU operations with a name that is too long were left out", lost_names_, timeline_facts);
+  report(Severity::data_loss, "operations of a category that this version does not know were left out", unknown_categories_, timeline_facts);
+  // Only dependency arrows are read. One that cannot be told apart could be one if the trace has any.
+  report(Severity::data_loss, "damaged dependency arrows were left out", lost_dependencies_, {Fact::edges});
+  const bool has_dependencies = !timeline_.arrows.empty() || lost_dependencies_.count != 0;
+  if (has_dependencies) {
+    report(Severity::data_loss, "damaged arrows that may be dependencies were left out", lost_arrows_, {Fact::edges});
+  } else {
+    report(Severity::info, "damaged launch arrows were left out (launches are joined to operations by correlation ids: nothing is missing)",
+           lost_arrows_, {});
+  }
   report(Severity::data_loss, "events that give a property twice were left out", repeating_,
          timeline_facts.unite({Fact::edges}));
   report(Severity::data_loss, "GPU operations that end before they begin were left out", backwards_ops_, timeline_facts);
   report(Severity::info, "graph launch calls that end before they begin: their duration was taken as 0",
          backwards_launches_, {});
+  report(Severity::info, "graph launch calls without a usable duration: it was taken as 0", timeless_launches_, {});
+  report(Severity::info, "graph launch calls without a usable process id", launches_without_pid_, {});
   if (stats.repaired != 0)
     recording_.add_loss(Severity::info, "events with unescaped quotes were repaired", stats.repaired);
   if (stats.replaced_bytes != 0)
     recording_.add_loss(Severity::info, "bytes that are not valid in JSON text were replaced", stats.replaced_bytes,
                         stats.first_replaced_offset);
+  report(Severity::info, "names with escapes that stand for no character", bad_escapes_, {});
   if (bad_properties_ != 0) recording_.add_loss(Severity::info, "properties of the trace could not be read", bad_properties_);
+  if (bad_doubts_)
+    recording_.add_loss(Severity::data_loss, "the property \"cglint\", which tells what this trace cannot vouch for, could not be read", 1,
+                        ~std::uint64_t{0}, timeline_facts.unite({Fact::edges}));
   report(Severity::data_loss, "events whose correlation id is no 32-bit number", bad_correlation_, timeline_facts);
   if (stats.repeated_lists != 0)
     recording_.add_loss(Severity::data_loss, "more lists of traceEvents than one", stats.repeated_lists, stats.first_repeated_list_offset,
                         timeline_facts.unite({Fact::edges}));
+  if (any_correlation_ && without_correlation_.count != 0) {
+    report(Severity::data_loss, "GPU operations without a correlation id, while others have one", without_correlation_, timeline_facts);
+    timeline_.lost_anywhere = true;
+  }
+  // Rows stand in for streams and devices in traces of versions that did not write them. Beside operations that have them, one
+  // without has lost it.
+  if (any_stream_) {
+    without_stream_.add(row_streams_);
+    timeline_.forget_row_streams();
+  } else {
+    report(Severity::info, "no operation gives its stream: the rows of the trace were taken for streams", row_streams_, {});
+  }
+  if (any_device_) {
+    without_device_.add(row_devices_);
+    timeline_.forget_row_devices();
+  }
   report(Severity::data_loss, "GPU operations without a stream", without_stream_, {Fact::replay_streams});
   report(Severity::data_loss, "GPU operations without a device", without_device_, {Fact::replay_streams});
+  report(Severity::data_loss, "GPU operations without a usable name", without_name_, {Fact::kernel_names});
+  report(Severity::data_loss, "GPU operations without a duration: it was taken as 0", without_dur_, {Fact::replay_times});
+  // Operations of several launches are matched by what they are, so that these facts go as well.
+  const auto doubt = [&](std::string_view what, const Cases& cases, ir::FactSet facts) {
+    report(Severity::data_loss, what, cases, facts);
+    if (cases.count == 0) return;
+    for (int i = 0; i < ir::kFactCount; ++i)
+      if (const auto fact = static_cast<Fact>(i); facts.contains(fact)) timeline_.spoiled.push_back({fact, recording_.intern(what)});
+  };
+  doubt("GPU operations whose launch configuration is none (grid, block, registers, shared memory or priority)", bad_config_,
+        {Fact::launch_config, Fact::node_identity});
+  doubt("copies and fills whose size is no number", bad_bytes_, {Fact::node_identity, Fact::replay_times});
+  doubt("GPU operations whose graph or node id is none", bad_nodes_, {Fact::node_identity, Fact::replay_streams, Fact::replay_times});
   if (timeline_.streams_rewritten)
     recording_.add_loss(Severity::data_loss,
                         "torch.cuda._annotate_cuda_graph_trace rewrote this trace: stream ids of graph operations are not "

@@ -24,7 +24,8 @@ constexpr std::size_t kMaxEventBytes = std::size_t{64} << 20;  // one event, or 
 // Damaged events cost more than their own length. This bounds the total, so that no file can hang the reader.
 constexpr std::uint64_t kRepairFloorBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kRepairFactor = 64;
-constexpr std::uint64_t kFirstDependencyFlow = std::uint64_t{1} << 40;
+// An element that is passed over and longer than this is looked at again: damage could have hidden others in it.
+constexpr std::size_t kLongElementBytes = 384;
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
@@ -40,63 +41,142 @@ std::string_view trim_token(std::string_view token) {
   return token;
 }
 
-bool parse_u64(std::string_view token, std::uint64_t& value) {
+// What is no whole number that fits leaves `value` alone.
+template <typename T>
+bool parse_integer(std::string_view token, T& value) {
   token = trim_token(token);
-  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
-  return error == std::errc() && end == token.data() + token.size();
-}
-
-bool parse_i64(std::string_view token, std::int64_t& value) {
-  token = trim_token(token);
-  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
-  return error == std::errc() && end == token.data() + token.size();
-}
-
-// Stream ids have 32 bits. What is none leaves `stream` alone.
-bool parse_stream(std::string_view token, std::uint64_t& stream) {
-  std::uint64_t value = 0;
-  if (!parse_u64(token, value) || value > 0xffffffffu) return false;
-  stream = value;
+  T parsed = 0;
+  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), parsed);
+  if (error != std::errc() || end != token.data() + token.size()) return false;
+  value = parsed;
   return true;
 }
+bool parse_u64(std::string_view token, std::uint64_t& value) { return parse_integer(token, value); }
+bool parse_i64(std::string_view token, std::int64_t& value) { return parse_integer(token, value); }
 
-// kUnusableCorrelation for what is no number of 64 bits: that an id was given must not be forgotten.
-std::uint64_t correlation_from(std::string_view token) {
-  std::uint64_t value = 0;
-  return parse_u64(token, value) ? value : kUnusableCorrelation;
-}
+bool is_string(std::string_view token) { return !token.empty() && token.front() == '"'; }
+bool has_escape(std::string_view token) { return token.find('\\') != std::string_view::npos; }
 
-template <typename T>
-T clamp_to(std::uint64_t value) {
-  return static_cast<T>(std::min<std::uint64_t>(value, std::numeric_limits<T>::max()));
+// Resolves the escapes of a JSON string. False if one of them stands for no character: '?' or U+FFFD stands there then.
+bool unescape(std::string_view text, std::string& out) {
+  bool good = true;
+  out.clear();
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      out += text[i];
+      continue;
+    }
+    if (i + 1 >= text.size()) {
+      out += '?';
+      good = false;
+      continue;
+    }
+    const char c = text[++i];
+    switch (c) {
+      case '"':
+      case '\\':
+      case '/': out += c; break;
+      case 'n': out += '\n'; break;
+      case 't': out += '\t'; break;
+      case 'r': out += '\r'; break;
+      case 'b': out += '\b'; break;
+      case 'f': out += '\f'; break;
+      case 'u': {
+        std::uint32_t unit = 0;
+        const auto hex = [&](std::size_t at, std::uint32_t& value) {
+          if (at + 4 > text.size()) return false;
+          const auto [end, error] = std::from_chars(text.data() + at, text.data() + at + 4, value, 16);
+          return error == std::errc() && end == text.data() + at + 4;
+        };
+        if (!hex(i + 1, unit)) {
+          out += '?';
+          good = false;
+          break;
+        }
+        i += 4;
+        std::uint32_t low = 0;
+        if (unit >= 0xd800 && unit < 0xdc00 && i + 6 < text.size() && text[i + 1] == '\\' && text[i + 2] == 'u' &&
+            hex(i + 3, low) && low >= 0xdc00 && low < 0xe000) {
+          unit = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
+          i += 6;
+        } else if (unit >= 0xd800 && unit < 0xe000) {
+          unit = 0xfffd;
+          good = false;
+        }
+        if (unit < 0x80) {
+          out += static_cast<char>(unit);
+        } else if (unit < 0x800) {
+          out += static_cast<char>(0xc0 | (unit >> 6));
+          out += static_cast<char>(0x80 | (unit & 0x3f));
+        } else if (unit < 0x10000) {
+          out += static_cast<char>(0xe0 | (unit >> 12));
+          out += static_cast<char>(0x80 | ((unit >> 6) & 0x3f));
+          out += static_cast<char>(0x80 | (unit & 0x3f));
+        } else {
+          out += static_cast<char>(0xf0 | (unit >> 18));
+          out += static_cast<char>(0x80 | ((unit >> 12) & 0x3f));
+          out += static_cast<char>(0x80 | ((unit >> 6) & 0x3f));
+          out += static_cast<char>(0x80 | (unit & 0x3f));
+        }
+        break;
+      }
+      default:
+        out += '?';
+        good = false;
+    }
+  }
+  return good;
 }
 
 // --- categories -----------------------------------------------------------------------------------------------------
 
-enum class Category : std::uint8_t { unknown, kernel, memcpy, memset, graph_event, graph_host, api, flow, trace, other };
-
-bool same(std::string_view text, std::string_view wanted) { return text == wanted; }
+enum class Category : std::uint8_t {
+  unknown,     // not given (yet)
+  unusable,    // given as something that is no string
+  unfamiliar,  // none that this version knows
+  kernel, memcpy, memset, graph_event, graph_host,
+  api, flow, trace,
+  other,       // known to be none of the above
+};
 
 Category classify(std::string_view text) {
-  if (text.empty()) return Category::other;
+  if (text.empty()) return Category::unfamiliar;
+  const auto among = [text](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), text) != names.end() ? Category::other : Category::unfamiliar;
+  };
   switch (text.front()) {
-    case 'k': return same(text, "kernel") ? Category::kernel : Category::other;
-    case 'K': return same(text, "Kernel") ? Category::kernel : Category::other;
+    case 'k': return text == "kernel" ? Category::kernel : Category::unfamiliar;
+    case 'K': return text == "Kernel" ? Category::kernel : Category::unfamiliar;
     case 'g':
-      if (same(text, "gpu_memcpy")) return Category::memcpy;
-      if (same(text, "gpu_memset")) return Category::memset;
-      if (same(text, "graph_event_node")) return Category::graph_event;
-      return same(text, "graph_host_node") ? Category::graph_host : Category::other;
+      if (text == "gpu_memcpy") return Category::memcpy;
+      if (text == "gpu_memset") return Category::memset;
+      if (text == "graph_event_node") return Category::graph_event;
+      if (text == "graph_host_node") return Category::graph_host;
+      return among({"gpu_user_annotation", "gpu_pm_counter", "glow_runtime", "graph_node", "graph_edge"});
     case 'M':
-      if (same(text, "Memcpy")) return Category::memcpy;
-      return same(text, "Memset") ? Category::memset : Category::other;
-    case 'c': return same(text, "cuda_runtime") || same(text, "cuda_driver") ? Category::api : Category::other;
-    case 'h': return same(text, "hip_runtime") || same(text, "hip_driver") ? Category::api : Category::other;
-    case 'p': return same(text, "privateuse1_runtime") || same(text, "privateuse1_driver") ? Category::api : Category::other;
-    case 'R': return same(text, "Runtime") ? Category::api : Category::other;
-    case 'a': return same(text, "ac2g") ? Category::flow : Category::other;
-    case 'T': return same(text, "Trace") ? Category::trace : Category::other;
-    default: return Category::other;
+      if (text == "Memcpy") return Category::memcpy;
+      if (text == "Memset") return Category::memset;
+      return among({"Marker"});
+    case 'c':
+      if (text == "cpu_op") return Category::other;
+      if (text == "cuda_runtime" || text == "cuda_driver") return Category::api;
+      return among({"cpu_instant_event", "cuda_sync", "cuda_event", "cuda_profiler_range", "collective_comm"});
+    case 'h': return text == "hip_runtime" || text == "hip_driver" ? Category::api : among({"hpu_op"});
+    case 'p':
+      if (text == "python_function") return Category::other;
+      if (text == "privateuse1_runtime" || text == "privateuse1_driver") return Category::api;
+      return among({"predicted"});
+    case 'R': return text == "Runtime" ? Category::api : Category::unfamiliar;
+    case 'a': return text == "ac2g" ? Category::flow : among({"async", "async_cpu_to_gpu"});
+    case 'T': return text == "Trace" ? Category::trace : Category::unfamiliar;
+    case 'f': return among({"fwdbwd"});
+    case 'o': return among({"overhead"});
+    case 'O': return among({"Operator"});
+    case 'e': return among({"external_correlation"});
+    case 'm': return among({"mtia_runtime", "mtia_ccp_events", "mtia_insight", "mtia_counters", "mtia_workloadd"});
+    case 'u': return among({"user_annotation"});
+    case 'x': return among({"xpu_runtime", "xpu_driver"});
+    default: return Category::unfamiliar;
   }
 }
 
@@ -151,13 +231,76 @@ class EventParser {
  public:
   EventParser(EventSink& sink, std::uint32_t max_string_bytes) : sink_(sink), max_string_bytes_(max_string_bytes) {}
 
-  // Reads one event and hands it to the sink once all of it was read.
+  // Reads one event and hands it to the sink once all of it was read. An error means that its text is broken; what is sound JSON but
+  // unusable is reported as lost from here.
   simdjson::error_code parse(ondemand::object object, std::uint64_t offset);
+  // Whether the last event was passed over before its end, or arguments of it.
+  [[nodiscard]] bool passed_over() const { return passed_over_; }
 
  private:
-  simdjson::error_code parse_args(ondemand::object args, Category category);
-  static simdjson::error_code parse_dim(ondemand::value value, ir::Dim3& dim);
-  std::string_view text_of(std::string_view token, std::string& storage);
+  // Whether a property was one that is read.
+  enum class Taken : std::uint8_t { yes, no, enough };
+  struct Step {
+    Taken taken = Taken::no;
+    simdjson::error_code error = simdjson::SUCCESS;
+  };
+  Step take_property(const char* key, ondemand::value& value);
+  Step take_argument(const char* key, ondemand::value& value);
+  simdjson::error_code parse_args(ondemand::object args);
+  simdjson::error_code parse_dim(ondemand::value& value, ir::Dim3& dim);
+  void finish();
+  void finish_operation();
+  void finish_call();
+  void finish_arrow();
+  void lose(LostEvent::What what, LostEvent::Why why = LostEvent::Why::damaged) {
+    LostEvent lost;
+    lost.what = what;
+    lost.why = why;
+    lost.offset = offset_;
+    lost.correlation = gpu_.correlation;
+    sink_.on_lost(lost);
+  }
+  // A string token's text. `token` must live as long as the text.
+  std::string_view text_of(std::string_view token, std::string& storage, bool& good_escapes);
+  [[nodiscard]] bool may_be_graph_launch();
+  // A key with escapes as one without, with its closing quote and enough behind it to compare; null for a key without escapes.
+  const char* plain_key(const char* key);
+  // Numbers, in quotes or not.
+  template <typename Parse>
+  bool number(std::string_view token, const Parse& parse) {
+    token = trim_token(token);
+    if (parse(token)) return true;
+    if (!has_escape(token)) return false;
+    bool good = true;
+    return parse(text_of(token, number_storage_, good));
+  }
+  bool u64(std::string_view token, std::uint64_t& value) {
+    return number(token, [&](std::string_view text) { return parse_u64(text, value); });
+  }
+  bool u32(std::string_view token, std::uint32_t& value) {
+    std::uint64_t wide = 0;
+    if (!u64(token, wide) || wide > 0xffffffffu) return false;
+    value = static_cast<std::uint32_t>(wide);
+    return true;
+  }
+  bool i64(std::string_view token, std::int64_t& value) {
+    return number(token, [&](std::string_view text) { return parse_i64(text, value); });
+  }
+  bool us(std::string_view token, std::int64_t& ns) {
+    return number(token, [&](std::string_view text) { return parse_us(text, ns); });
+  }
+  // Stream ids have 32 bits.
+  bool stream(std::string_view token, std::uint64_t& value) {
+    std::uint32_t id = 0;
+    if (!u32(token, id)) return false;
+    value = id;
+    return true;
+  }
+  // kUnusableCorrelation for what is no number of 64 bits: that an id was given must not be forgotten.
+  std::uint64_t correlation(std::string_view token) {
+    std::uint64_t value = 0;
+    return u64(token, value) ? value : kUnusableCorrelation;
+  }
   // Passes `matched` on, and notes a property that was given before.
   bool once(bool matched, Given property) {
     if (!matched) return false;
@@ -165,338 +308,427 @@ class EventParser {
     seen_ |= property;
     return true;
   }
+  [[nodiscard]] bool gives(std::uint32_t properties) const { return (seen_ & properties) != 0; }
 
   EventSink& sink_;
   std::size_t max_string_bytes_;
   GpuEvent gpu_;
+  Category category_ = Category::unknown;
+  char phase_ = '\0';  // '\0': not given, or no phase
+  std::string_view name_, ts_, dur_, pid_, tid_, id_, late_args_;
+  std::uint64_t offset_ = 0;
+  bool args_read_ = false;
+  bool bad_args_ = false;
   bool has_original_stream_ = false;
   bool has_annotated_stream_ = false;
   bool has_name_arg_ = false;
-  bool has_bad_device_ = false;
   std::uint32_t seen_ = 0;  // bits of Given
   bool repeated_ = false;
   bool written_by_kineto_ = false;
-  std::string name_storage_;
+  bool passed_over_ = false;
+  std::string name_storage_, number_storage_, key_storage_;
   ondemand::parser unescaper_;
 };
 
-// The text of a string token without its quotes; escapes resolved only if there are any.
-std::string_view EventParser::text_of(std::string_view token, std::string& storage) {
+std::string_view EventParser::text_of(std::string_view token, std::string& storage, bool& good_escapes) {
   token = trim_token(token);
-  if (token.size() > max_string_bytes_) token = token.substr(0, max_string_bytes_);
-  if (token.find('\\') == std::string_view::npos) return token;
-  storage.clear();
-  for (std::size_t i = 0; i < token.size(); ++i) {
-    if (token[i] != '\\' || i + 1 >= token.size()) {
-      storage += token[i];
-      continue;
-    }
-    const char c = token[++i];
-    switch (c) {
-      case 'n': storage += '\n'; break;
-      case 't': storage += '\t'; break;
-      case 'r': storage += '\r'; break;
-      case 'b': storage += '\b'; break;
-      case 'f': storage += '\f'; break;
-      case 'u': {
-        std::uint32_t unit = 0;
-        const auto hex = [&](std::size_t at, std::uint32_t& out) {
-          if (at + 4 > token.size()) return false;
-          const auto [end, error] = std::from_chars(token.data() + at, token.data() + at + 4, out, 16);
-          return error == std::errc() && end == token.data() + at + 4;
-        };
-        if (!hex(i + 1, unit)) {
-          storage += '?';
-          break;
-        }
-        i += 4;
-        std::uint32_t low = 0;
-        if (unit >= 0xd800 && unit < 0xdc00 && i + 6 < token.size() && token[i + 1] == '\\' && token[i + 2] == 'u' &&
-            hex(i + 3, low) && low >= 0xdc00 && low < 0xe000) {
-          unit = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
-          i += 6;
-        } else if (unit >= 0xd800 && unit < 0xe000) {
-          unit = 0xfffd;
-        }
-        if (unit < 0x80) {
-          storage += static_cast<char>(unit);
-        } else if (unit < 0x800) {
-          storage += static_cast<char>(0xc0 | (unit >> 6));
-          storage += static_cast<char>(0x80 | (unit & 0x3f));
-        } else if (unit < 0x10000) {
-          storage += static_cast<char>(0xe0 | (unit >> 12));
-          storage += static_cast<char>(0x80 | ((unit >> 6) & 0x3f));
-          storage += static_cast<char>(0x80 | (unit & 0x3f));
-        } else {
-          storage += static_cast<char>(0xf0 | (unit >> 18));
-          storage += static_cast<char>(0x80 | ((unit >> 12) & 0x3f));
-          storage += static_cast<char>(0x80 | ((unit >> 6) & 0x3f));
-          storage += static_cast<char>(0x80 | (unit & 0x3f));
-        }
-        break;
-      }
-      default: storage += c;
-    }
-  }
+  if (!has_escape(token)) return token;
+  good_escapes = unescape(token, storage);
   return storage;
 }
 
-simdjson::error_code EventParser::parse_dim(ondemand::value value, ir::Dim3& dim) {
+const char* EventParser::plain_key(const char* key) {
+  const char* end = key;
+  bool escaped = false;
+  for (; *end != '"'; ++end) {
+    if (*end != '\\') continue;
+    escaped = true;
+    ++end;
+  }
+  if (!escaped) return nullptr;
+  unescape({key, static_cast<std::size_t>(end - key)}, key_storage_);
+  key_storage_ += '"';
+  key_storage_.append(64, '\0');
+  return key_storage_.data();
+}
+
+bool EventParser::may_be_graph_launch() {
+  if (!is_string(name_)) return true;
+  bool is_hip = false, good = true;
+  return is_graph_launch(text_of(name_, name_storage_, good), is_hip);
+}
+
+simdjson::error_code EventParser::parse_dim(ondemand::value& value, ir::Dim3& dim) {
   ondemand::array array;
-  if (value.get_array().get(array) != simdjson::SUCCESS) return simdjson::SUCCESS;  // another form: leave unknown
+  if (value.get_array().get(array) != simdjson::SUCCESS) {
+    gpu_.bad_config = true;
+    return simdjson::SUCCESS;
+  }
   std::uint32_t* const parts[3] = {&dim.x, &dim.y, &dim.z};
   std::size_t i = 0;
   for (auto element : array) {
-    ondemand::value number;
-    if (const auto error = element.get(number)) return error;
-    std::uint64_t parsed = 0;
-    if (i < 3 && parse_u64(number.raw_json_token(), parsed)) *parts[i] = clamp_to<std::uint32_t>(parsed);
+    ondemand::value part;
+    if (const auto error = element.get(part)) return error;
+    if (i >= 3 || !u32(part.raw_json_token(), *parts[i])) gpu_.bad_config = true;
     ++i;
   }
+  if (i != 3) gpu_.bad_config = true;
   return simdjson::SUCCESS;
 }
 
-simdjson::error_code EventParser::parse_args(ondemand::object args, Category category) {
+EventParser::Step EventParser::take_argument(const char* key, ondemand::value& value) {
+  constexpr Step kTaken{Taken::yes, simdjson::SUCCESS};
+  if (category_ == Category::api) {
+    if (!once(key_is(key, "correlation\""), kGivesArgCorrelation)) return {};
+    gpu_.correlation = correlation(value.raw_json_token());
+    return kTaken;
+  }
+  switch (key[0]) {
+    case 'a':
+      if (once(key_is(key, "annotated_stream\""), kGivesArgAnnotatedStream)) {
+        has_annotated_stream_ = true;
+        return kTaken;
+      }
+      break;
+    case 'b':
+      if (once(key_is(key, "block\""), kGivesArgBlock)) return {Taken::yes, parse_dim(value, gpu_.block)};
+      if (once(key_is(key, "bytes\""), kGivesArgBytes)) {
+        gpu_.bad_bytes = !u64(value.raw_json_token(), gpu_.bytes);
+        return kTaken;
+      }
+      break;
+    case 'c':
+      if (once(key_is(key, "correlation\""), kGivesArgCorrelation)) {
+        gpu_.correlation = correlation(value.raw_json_token());
+        return kTaken;
+      }
+      break;
+    case 'd':
+    case 'f':
+    case 'i':
+      // Peer copies name fromDevice, inDevice and toDevice instead of device.
+      if (once(key_is(key, "device\""), kGivesArgDevice) || once(key_is(key, "inDevice\""), kGivesArgInDevice) ||
+          (gpu_.device < 0 && once(key_is(key, "fromDevice\""), kGivesArgFromDevice))) {
+        std::uint32_t device = 0;
+        gpu_.gives_device = true;
+        if (u32(value.raw_json_token(), device) && device <= 0x7fffffff) gpu_.device = static_cast<std::int32_t>(device);
+        return kTaken;
+      }
+      break;
+    case 'g':
+      if (once(key_is(key, "grid\""), kGivesArgGrid)) return {Taken::yes, parse_dim(value, gpu_.grid)};
+      if (once(key_is(key, "graph id\""), kGivesArgGraphId)) {
+        std::uint32_t id = 0;
+        if (!u32(value.raw_json_token(), id)) gpu_.bad_node = true;
+        gpu_.graph_id = id;
+        return kTaken;
+      }
+      if (once(key_is(key, "graph node id\""), kGivesArgGraphNodeId)) {
+        if (!u64(value.raw_json_token(), gpu_.graph_node_id)) gpu_.bad_node = true;
+        return kTaken;
+      }
+      break;
+    case 'n':
+      if (once(key_is(key, "name\""), kGivesArgName)) {
+        has_name_arg_ = true;
+        return kTaken;
+      }
+      break;
+    case 'o':
+      if (once(key_is(key, "original_stream\""), kGivesArgOriginalStream)) {
+        has_original_stream_ = gpu_.gives_stream = true;
+        gpu_.has_stream = stream(value.raw_json_token(), gpu_.stream);
+        return kTaken;
+      }
+      break;
+    case 'p':
+      if (once(key_is(key, "priority\""), kGivesArgPriority)) {
+        std::int64_t priority = 0;
+        if (i64(value.raw_json_token(), priority) && priority > -1000 && priority < 1000) {
+          gpu_.priority = static_cast<std::int32_t>(priority);
+        } else {
+          gpu_.bad_config = true;
+        }
+        return kTaken;
+      }
+      break;
+    case 'r':
+      if (once(key_is(key, "registers per thread\""), kGivesArgRegistersPerThread)) {
+        if (!u32(value.raw_json_token(), gpu_.registers)) gpu_.bad_config = true;
+        return kTaken;
+      }
+      break;
+    case 's':
+      if (once(key_is(key, "stream\""), kGivesArgStream)) {
+        gpu_.gives_stream = true;
+        if (!has_original_stream_) gpu_.has_stream = stream(value.raw_json_token(), gpu_.stream);
+        return kTaken;
+      }
+      if (once(key_is(key, "shared memory\""), kGivesArgSharedMemory)) {
+        std::uint32_t bytes = 0;
+        if (!u32(value.raw_json_token(), bytes)) gpu_.bad_config = true;
+        gpu_.shared_bytes = bytes;
+        return kTaken;
+      }
+      break;
+    default: break;
+  }
+  return {};
+}
+
+simdjson::error_code EventParser::parse_args(ondemand::object args) {
   bool first = true;
+  args_read_ = true;
   for (auto field_result : args) {
     ondemand::field field;
     if (const auto error = std::move(field_result).get(field)) return error;
     const char* const key = field.key().raw();
     ondemand::value value = field.value();
-    std::uint64_t number = 0;
     if (first) {
       written_by_kineto_ = key_is(key, "queued\"") || key_is(key, "External id\"");
       first = false;
     }
-    if (category == Category::api) {
-      if (once(key_is(key, "correlation\""), kGivesArgCorrelation)) {
-        gpu_.correlation = correlation_from(value.raw_json_token());
-        return simdjson::SUCCESS;  // nothing else is of use
-      }
-      continue;
-    }
-    switch (key[0]) {
-      case 'a':
-        if (once(key_is(key, "annotated_stream\""), kGivesArgAnnotatedStream)) has_annotated_stream_ = true;
-        break;
-      case 'b':
-        if (once(key_is(key, "block\""), kGivesArgBlock)) {
-          if (const auto error = parse_dim(value, gpu_.block)) return error;
-        } else if (once(key_is(key, "bytes\""), kGivesArgBytes)) {
-          if (parse_u64(value.raw_json_token(), number)) gpu_.bytes = number;
-        }
-        break;
-      case 'c':
-        if (once(key_is(key, "correlation\""), kGivesArgCorrelation)) gpu_.correlation = correlation_from(value.raw_json_token());
-        break;
-      case 'd':
-      case 'f':
-      case 'i':
-        // Peer copies name fromDevice, inDevice and toDevice instead of device.
-        if (once(key_is(key, "device\""), kGivesArgDevice) || once(key_is(key, "inDevice\""), kGivesArgInDevice) ||
-            (gpu_.device < 0 && once(key_is(key, "fromDevice\""), kGivesArgFromDevice))) {
-          if (parse_u64(value.raw_json_token(), number) && number <= 0x7fffffff) {
-            gpu_.device = static_cast<std::int32_t>(number);
-          } else {
-            has_bad_device_ = true;
-          }
-        }
-        break;
-      case 'g':
-        if (once(key_is(key, "grid\""), kGivesArgGrid)) {
-          if (const auto error = parse_dim(value, gpu_.grid)) return error;
-        } else if (once(key_is(key, "graph id\""), kGivesArgGraphId)) {
-          if (parse_u64(value.raw_json_token(), number)) gpu_.graph_id = number;
-        } else if (once(key_is(key, "graph node id\""), kGivesArgGraphNodeId)) {
-          if (parse_u64(value.raw_json_token(), number)) gpu_.graph_node_id = number;
-        }
-        break;
-      case 'n':
-        if (once(key_is(key, "name\""), kGivesArgName)) has_name_arg_ = true;
-        break;
-      case 'o':
-        if (once(key_is(key, "original_stream\""), kGivesArgOriginalStream)) {
-          has_original_stream_ = true;
-          gpu_.has_stream = parse_stream(value.raw_json_token(), gpu_.stream);
-        }
-        break;
-      case 'p':
-        if (once(key_is(key, "priority\""), kGivesArgPriority)) {
-          std::int64_t priority = 0;
-          if (parse_i64(value.raw_json_token(), priority) && priority > -1000 && priority < 1000) {
-            gpu_.priority = static_cast<std::int32_t>(priority);
-            gpu_.has_priority = true;
-          }
-        }
-        break;
-      case 'r':
-        if (once(key_is(key, "registers per thread\""), kGivesArgRegistersPerThread) &&
-            parse_u64(value.raw_json_token(), number))
-          gpu_.registers = clamp_to<std::uint32_t>(number);
-        break;
-      case 's':
-        if (once(key_is(key, "stream\""), kGivesArgStream)) {
-          if (!has_original_stream_) gpu_.has_stream = parse_stream(value.raw_json_token(), gpu_.stream);
-        } else if (once(key_is(key, "shared memory\""), kGivesArgSharedMemory)) {
-          if (parse_u64(value.raw_json_token(), number)) gpu_.shared_bytes = number;
-        }
-        break;
-      default: break;
-    }
+    Step step = take_argument(key, value);
+    if (step.taken == Taken::no)
+      if (const char* const plain = plain_key(key)) step = take_argument(plain, value);
+    if (step.error != simdjson::SUCCESS) return step.error;
   }
   return simdjson::SUCCESS;
 }
 
+EventParser::Step EventParser::take_property(const char* key, ondemand::value& value) {
+  constexpr Step kTaken{Taken::yes, simdjson::SUCCESS};
+  switch (key[0]) {
+    case 'p':
+      if (once(key_is(key, "ph\""), kGivesPh)) {
+        const std::string_view token = value.raw_json_token();
+        bool good = true;
+        const std::string_view text = text_of(token, name_storage_, good);
+        phase_ = is_string(token) && text.size() == 1 ? text[0] : '\0';
+        return kTaken;
+      }
+      if (once(key_is(key, "pid\""), kGivesPid)) {
+        pid_ = value.raw_json_token();
+        return kTaken;
+      }
+      break;
+    case 'c':
+      if (once(key_is(key, "cat\""), kGivesCat)) {
+        const std::string_view token = value.raw_json_token();
+        if (!is_string(token)) {
+          category_ = Category::unusable;
+          return kTaken;
+        }
+        category_ = classify(trim_token(token));
+        if (category_ == Category::other) return {Taken::enough, simdjson::SUCCESS};
+        if (category_ == Category::unfamiliar && has_escape(token)) {
+          bool good = true;
+          category_ = classify(text_of(token, name_storage_, good));
+          if (category_ == Category::other) return {Taken::enough, simdjson::SUCCESS};
+        }
+        return kTaken;
+      }
+      break;
+    case 'n':
+      if (once(key_is(key, "name\""), kGivesName)) {
+        name_ = value.raw_json_token();
+        return kTaken;
+      }
+      break;
+    case 't':
+      if (once(key_is(key, "ts\""), kGivesTs)) {
+        ts_ = value.raw_json_token();
+        return kTaken;
+      }
+      if (once(key_is(key, "tid\""), kGivesTid)) {
+        tid_ = value.raw_json_token();
+        return kTaken;
+      }
+      break;
+    case 'd':
+      if (once(key_is(key, "dur\""), kGivesDur)) {
+        dur_ = value.raw_json_token();
+        return kTaken;
+      }
+      break;
+    case 'i':
+      if (once(key_is(key, "id\""), kGivesId)) {
+        id_ = value.raw_json_token();
+        return kTaken;
+      }
+      break;
+    case 'a':
+      if (!once(key_is(key, "args\""), kGivesArgs)) break;
+      if (category_ == Category::flow || category_ == Category::trace || args_read_) return kTaken;
+      if (category_ == Category::api && !name_.empty() && !may_be_graph_launch()) {
+        passed_over_ = true;
+        return kTaken;
+      }
+      {
+        ondemand::object args;
+        if (const auto error = value.get_object().get(args)) {
+          if (error != simdjson::INCORRECT_TYPE) return {Taken::yes, error};
+          bad_args_ = true;
+        } else if (category_ == Category::unknown) {
+          if (const auto raw_error = args.raw_json().get(late_args_)) return {Taken::yes, raw_error};
+        } else {
+          return {Taken::yes, parse_args(args)};
+        }
+        return kTaken;
+      }
+    default: break;
+  }
+  return {};
+}
+
 simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t offset) {
-  Category category = Category::unknown;
-  char phase = '\0';
-  std::string_view name, ts, dur, pid, tid, id, late_args;
-  bool args_read = false;
+  category_ = Category::unknown;
+  phase_ = '\0';
+  name_ = ts_ = dur_ = pid_ = tid_ = id_ = late_args_ = {};
+  offset_ = offset;
   gpu_ = GpuEvent();
   seen_ = 0;
-  repeated_ = false;
-  has_original_stream_ = has_annotated_stream_ = has_name_arg_ = has_bad_device_ = written_by_kineto_ = false;
+  args_read_ = bad_args_ = repeated_ = passed_over_ = false;
+  has_original_stream_ = has_annotated_stream_ = has_name_arg_ = written_by_kineto_ = false;
+  bool is_empty = true;
   for (auto field_result : object) {
     ondemand::field field;
     if (const auto error = std::move(field_result).get(field)) return error;
     const char* const key = field.key().raw();
     ondemand::value value = field.value();
-    switch (key[0]) {
-      case 'p':
-        if (once(key_is(key, "ph\""), kGivesPh)) {
-          const std::string_view token = trim_token(value.raw_json_token());
-          phase = token.size() == 1 ? token[0] : '\0';
-          if (phase == 'M') return simdjson::SUCCESS;
-        } else if (once(key_is(key, "pid\""), kGivesPid)) {
-          pid = value.raw_json_token();
-        }
-        break;
-      case 'c':
-        if (once(key_is(key, "cat\""), kGivesCat)) {
-          category = classify(trim_token(value.raw_json_token()));
-          if (category == Category::other) return simdjson::SUCCESS;
-        }
-        break;
-      case 'n':
-        if (once(key_is(key, "name\""), kGivesName)) name = value.raw_json_token();
-        break;
-      case 't':
-        if (once(key_is(key, "ts\""), kGivesTs)) {
-          ts = value.raw_json_token();
-        } else if (once(key_is(key, "tid\""), kGivesTid)) {
-          tid = value.raw_json_token();
-        }
-        break;
-      case 'd':
-        if (once(key_is(key, "dur\""), kGivesDur)) dur = value.raw_json_token();
-        break;
-      case 'i':
-        if (once(key_is(key, "id\""), kGivesId)) id = value.raw_json_token();
-        break;
-      case 'a':
-        if (once(key_is(key, "args\""), kGivesArgs)) {
-          if (category == Category::unknown) {
-            ondemand::object args;
-            if (const auto error = value.get_object().get(args)) {
-              if (error != simdjson::INCORRECT_TYPE) return error;
-            } else if (const auto raw_error = args.raw_json().get(late_args)) {
-              return raw_error;
-            }
-          } else if (category != Category::flow && category != Category::trace && !args_read) {
-            bool hip = false;
-            if (category == Category::api && !name.empty() && !is_graph_launch(trim_token(name), hip)) break;
-            ondemand::object args;
-            if (const auto error = value.get_object().get(args)) {
-              if (error != simdjson::INCORRECT_TYPE) return error;
-            } else if (const auto args_error = parse_args(args, category)) {
-              return args_error;
-            }
-            args_read = true;
-          }
-        }
-        break;
-      default: break;
+    is_empty = false;
+    Step step = take_property(key, value);
+    if (step.taken == Taken::no)
+      if (const char* const plain = plain_key(key)) step = take_property(plain, value);
+    if (step.error != simdjson::SUCCESS) return step.error;
+    if (step.taken == Taken::enough) {
+      passed_over_ = true;
+      return simdjson::SUCCESS;
     }
   }
-  if (category == Category::unknown || category == Category::other) return simdjson::SUCCESS;
-  if (!late_args.empty() && !args_read && category != Category::flow && category != Category::trace) {
-    simdjson::padded_string copy(late_args);
+  if (is_empty) return simdjson::SUCCESS;
+  if (!late_args_.empty() && !args_read_ && category_ != Category::unknown && category_ != Category::flow && category_ != Category::trace) {
+    const simdjson::padded_string copy(late_args_);
     ondemand::document document;
     ondemand::object args;
     if (const auto error = unescaper_.iterate(copy).get(document)) return error;
-    if (document.get_object().get(args) == simdjson::SUCCESS) {
-      if (const auto error = parse_args(args, category)) return error;
-    }
+    if (const auto error = document.get_object().get(args)) return error;
+    if (const auto error = parse_args(args)) return error;
   }
+  finish();
+  return simdjson::SUCCESS;
+}
 
-  bool hip_launch = false;
-  if (repeated_ && category != Category::trace &&
-      (category != Category::api || is_graph_launch(trim_token(name), hip_launch))) {
-    LostEvent lost;
-    lost.offset = offset;
-    lost.repeats_property = true;
-    lost.may_be_gpu = category != Category::flow && category != Category::api;
-    lost.correlation = gpu_.correlation;
-    sink_.on_lost(lost);
-    return simdjson::SUCCESS;
+void EventParser::finish() {
+  using What = LostEvent::What;
+  using Why = LostEvent::Why;
+  // Other phases than X: metadata, moments, counters, arrows. A phase that is missing or none could have been an X.
+  const bool may_be_slice = phase_ == 'X' || phase_ == '\0';
+  switch (category_) {
+    case Category::other: return;
+    case Category::unknown:
+      if (may_be_slice) lose(What::gpu);  // every slice has a category
+      return;
+    case Category::unusable:
+      if (may_be_slice) lose(What::gpu);
+      if (phase_ == 's' || phase_ == 'f') finish_arrow();
+      return;
+    case Category::unfamiliar:
+      if (may_be_slice &&
+          gives(kGivesArgStream | kGivesArgOriginalStream | kGivesArgGraphId | kGivesArgGraphNodeId | kGivesArgGrid))
+        lose(What::gpu, Why::unknown_category);
+      return;
+    case Category::trace:
+      if (phase_ == 'X') {
+        bool good = true;
+        sink_.on_profiler(text_of(name_, name_storage_, good));
+      }
+      return;
+    case Category::flow: return finish_arrow();
+    case Category::api: return finish_call();
+    default: return finish_operation();
   }
-  if (category == Category::flow) {
-    FlowEvent flow;
-    if ((phase != 's' && phase != 'f') || !parse_u64(id, flow.id) || flow.id < kFirstDependencyFlow ||
-        !parse_us(trim_token(ts), flow.ts_ns) || !parse_i64(pid, flow.pid) || !parse_i64(tid, flow.tid))
-      return simdjson::SUCCESS;
-    flow.is_start = phase == 's';
+}
+
+void EventParser::finish_arrow() {
+  FlowEvent flow;
+  const bool has_id = u64(id_, flow.id);
+  if (has_id && flow.id < kFirstDependencyFlow && !repeated_) return;
+  flow.is_start = phase_ == 's';
+  if (category_ == Category::flow && !repeated_ && has_id && (phase_ == 's' || phase_ == 'f') && us(ts_, flow.ts_ns) &&
+      i64(pid_, flow.pid) && i64(tid_, flow.tid)) {
     sink_.on_flow(flow);
-    return simdjson::SUCCESS;
+    return;
   }
-  if (phase != 'X') return simdjson::SUCCESS;
-  const std::string_view name_text = text_of(name, name_storage_);
-  if (category == Category::trace) {
-    sink_.on_profiler(name_text);
-    return simdjson::SUCCESS;
+  LostEvent lost;
+  lost.what = LostEvent::What::arrow;
+  lost.why = repeated_ ? LostEvent::Why::repeats_property : LostEvent::Why::damaged;
+  lost.offset = offset_;
+  lost.flow_id = has_id && !repeated_ ? flow.id : 0;
+  sink_.on_lost(lost);
+}
+
+void EventParser::finish_call() {
+  using What = LostEvent::What;
+  ApiEvent api;
+  api.offset = offset_;
+  bool good = true;
+  const std::string_view name = text_of(name_, name_storage_, good);
+  api.is_graph_launch = is_graph_launch(name, api.is_hip);
+  if (!is_string(name_)) return lose(What::launch);
+  if (!api.is_graph_launch) {
+    if (phase_ == 'X') sink_.on_api(api);
+    return;
   }
-  if (category == Category::api) {
-    ApiEvent api;
-    api.correlation = gpu_.correlation;
-    api.is_graph_launch = is_graph_launch(name_text, api.is_hip);
-    if (api.is_graph_launch) {
-      if (!parse_us(trim_token(ts), api.start_ns)) return simdjson::NUMBER_ERROR;
-      if (!dur.empty() && !parse_us(trim_token(dur), api.dur_ns)) api.dur_ns = 0;
-      parse_i64(pid, api.pid);
-    }
-    api.offset = offset;
-    sink_.on_api(api);
-    return simdjson::SUCCESS;
-  }
-  switch (category) {
+  if (repeated_) return lose(What::launch, LostEvent::Why::repeats_property);
+  if (phase_ != 'X' || bad_args_ || !us(ts_, api.start_ns)) return lose(What::launch);
+  api.has_dur = us(dur_, api.dur_ns);
+  if (!api.has_dur) api.dur_ns = 0;
+  api.has_pid = i64(pid_, api.pid);
+  if (!api.has_pid) api.pid = -1;
+  api.gives_correlation = gives(kGivesArgCorrelation);
+  api.correlation = gpu_.correlation;
+  sink_.on_api(api);
+}
+
+void EventParser::finish_operation() {
+  using What = LostEvent::What;
+  using Why = LostEvent::Why;
+  if (repeated_) return lose(What::gpu, Why::repeats_property);
+  if (phase_ != 'X' || bad_args_ || !us(ts_, gpu_.start_ns)) return lose(What::gpu);
+  gpu_.has_dur = !dur_.empty();
+  if (gpu_.has_dur && !us(dur_, gpu_.dur_ns)) return lose(What::gpu);
+  if (gpu_.dur_ns > 0 && gpu_.start_ns > std::numeric_limits<std::int64_t>::max() - gpu_.dur_ns) return lose(What::gpu);
+  switch (category_) {
     case Category::memcpy: gpu_.kind = ir::NodeKind::memcpy; break;
     case Category::memset: gpu_.kind = ir::NodeKind::memset; break;
     case Category::graph_event: gpu_.kind = ir::NodeKind::event_record; break;
     case Category::graph_host: gpu_.kind = ir::NodeKind::host; break;
     default: gpu_.kind = ir::NodeKind::kernel; break;
   }
-  gpu_.name = name_text;
-  if (!parse_us(trim_token(ts), gpu_.start_ns)) return simdjson::NUMBER_ERROR;
-  if (!dur.empty() && !parse_us(trim_token(dur), gpu_.dur_ns)) return simdjson::NUMBER_ERROR;
-  if (gpu_.dur_ns > 0 && gpu_.start_ns > std::numeric_limits<std::int64_t>::max() - gpu_.dur_ns)
-    return simdjson::NUMBER_OUT_OF_RANGE;
-  parse_i64(pid, gpu_.pid);
-  if (!parse_i64(tid, gpu_.tid)) gpu_.tid = -1;
-  if ((seen_ & (kGivesArgStream | kGivesArgOriginalStream)) == 0) {
-    // Very old traces give the stream only as the row: 7 or "stream 7".
-    std::string_view text = trim_token(tid);
-    if (text.starts_with("stream ")) text.remove_prefix(7);
-    gpu_.has_stream = parse_stream(text, gpu_.stream);
+  if (is_string(name_)) {
+    bool good = true;
+    gpu_.name = text_of(name_, name_storage_, good);
+    gpu_.bad_escape = !good;
   }
-  if (gpu_.device < 0 && !has_bad_device_ && gpu_.pid >= 0 && gpu_.pid < 1024)
-    gpu_.device = static_cast<std::int32_t>(gpu_.pid);
+  gpu_.has_name = !gpu_.name.empty();
+  if (gpu_.name.size() > max_string_bytes_) return lose(What::gpu, Why::long_name);
+  if (!i64(pid_, gpu_.pid)) gpu_.pid = -1;
+  if (!i64(tid_, gpu_.tid)) gpu_.tid = -1;
+  if (!gpu_.gives_stream) {
+    // Very old traces give the stream only as the row: 7 or "stream 7".
+    std::string_view text = trim_token(tid_);
+    if (text.starts_with("stream ")) text.remove_prefix(7);
+    gpu_.has_row_stream = stream(text, gpu_.row_stream);
+  }
+  if (!gpu_.gives_device && gpu_.pid >= 0 && gpu_.pid < 1024) gpu_.row_device = static_cast<std::int32_t>(gpu_.pid);
+  gpu_.gives_correlation = gives(kGivesArgCorrelation);
   // torch.cuda._annotate_cuda_graph_trace adds a name to the arguments of Kineto's events and replaces their stream;
   // the CUPTI monitor of torch.profiler adds names too, but keeps the stream or tells the original one.
   gpu_.annotated = has_name_arg_ && written_by_kineto_ && gpu_.graph_node_id != 0 && !has_original_stream_ &&
                    !has_annotated_stream_;
-  gpu_.offset = offset;
+  gpu_.offset = offset_;
   sink_.on_gpu(gpu_);
-  return simdjson::SUCCESS;
 }
 
 // --- damaged text ---------------------------------------------------------------------------------------------------
@@ -648,27 +880,98 @@ std::string escape_inner_quotes(std::string_view text) {
   return out;
 }
 
-// What a lost event was, as far as its text shows.
+// Where an event starts as Kineto writes them, with its phase and its category, or npos: `{"ph": "X", "cat": "`.
+std::size_t find_event_start(std::string_view text, std::size_t from) {
+  for (std::size_t i = text.find("\"ph\"", from); i != std::string_view::npos; i = text.find("\"ph\"", i + 4)) {
+    std::size_t start = i;
+    while (start > from && is_blank(text[start - 1])) --start;
+    if (start <= from || text[start - 1] != '{') continue;
+    std::size_t at = skip_blanks(text, i + 4);
+    const auto skip = [&](std::string_view wanted) {
+      if (!text.substr(at).starts_with(wanted)) return false;
+      at = skip_blanks(text, at + wanted.size());
+      return true;
+    };
+    if (!skip(":") || at + 3 > text.size() || text[at] != '"' || text[at + 2] != '"') continue;
+    at = skip_blanks(text, at + 3);
+    if (skip(",") && skip("\"cat\"") && skip(":")) return start - 1;
+  }
+  return std::string_view::npos;
+}
+
+// The end of an element that is sound but no object: a number, a word, a string, a list. npos if it is not followed by a comma or the end of
+// the list: then it is a piece of something else. `end` is what skip_value() says.
+std::size_t odd_element_end(std::string_view text, std::size_t end) {
+  if (end == std::string_view::npos) return end;
+  if (text[0] != '"' && text[0] != '[') end = text.find_first_of(" \t\r\n,]{}[\":");
+  if (end == 0 || end == std::string_view::npos) return std::string_view::npos;
+  const std::size_t next = skip_blanks(text, end);
+  return next < text.size() && (text[next] == ',' || text[next] == ']') ? end : std::string_view::npos;
+}
+
+std::size_t count_of(std::string_view text, std::string_view part) {
+  std::size_t count = 0;
+  for (std::size_t i = text.find(part); i != std::string_view::npos; i = text.find(part, i + part.size())) ++count;
+  return count;
+}
+
+// What a lost event was, as far as its text shows. The text may hold more than one: then the worst of them.
 LostEvent describe_lost(std::string_view text, std::uint64_t offset) {
   LostEvent lost;
   lost.offset = offset;
-  const auto value_of = [text](std::string_view key) -> std::string_view {
-    std::size_t at = text.find(key);
-    if (at == std::string_view::npos) return {};
-    at = skip_blanks(text, at + key.size());
-    if (at >= text.size() || text[at] != ':') return {};
-    at = skip_blanks(text, at + 1);
-    std::size_t end = text.find_first_of(",}]\n", at);
-    if (end == std::string_view::npos) end = text.size();
-    return trim_token(text.substr(at, end - at));
+  std::string_view rest = text;  // what value_of() has not looked at
+  const auto value_of = [&rest](std::string_view key, std::string_view& value) {
+    while (true) {
+      std::size_t at = rest.find(key);
+      if (at == std::string_view::npos) return false;
+      at = skip_blanks(rest, at + key.size());
+      if (at < rest.size() && rest[at] == ':') {
+        at = skip_blanks(rest, at + 1);
+        std::size_t end = rest.find_first_of(",}]\n", at);
+        if (end == std::string_view::npos) end = rest.size();
+        value = trim_token(rest.substr(at, end - at));
+        rest.remove_prefix(end);
+        return true;
+      }
+      rest.remove_prefix(at);
+    }
   };
-  const std::string_view category = value_of("\"cat\"");
-  const Category known = classify(category);
-  const bool host = !category.empty() && (known == Category::other || known == Category::flow ||
-                                          known == Category::trace || known == Category::api);
-  lost.may_be_gpu = !host && value_of("\"ph\"") != "M";
+  const auto only = [&](std::string_view key, std::string_view& value) {
+    std::string_view second;
+    rest = text;
+    return value_of(key, value) && !value_of(key, second);
+  };
+  std::string_view value;
   std::uint64_t number = 0;
-  if (parse_u64(value_of("\"correlation\""), number)) lost.correlation = number;
+  if (only("\"correlation\"", value) && parse_u64(value, number)) lost.correlation = number;
+  if (!text.starts_with('{')) return lost;
+  std::size_t categories = 0;
+  bool all_host = true, any_call = false, any_arrow = false;
+  rest = text;
+  while (value_of("\"cat\"", value)) {
+    ++categories;
+    const Category category = classify(value);
+    any_call = any_call || category == Category::api;
+    any_arrow = any_arrow || category == Category::flow;
+    all_host = all_host && category >= Category::api;
+  }
+  if (categories == 0) {
+    if (only("\"ph\"", value) && value == "M") lost.what = LostEvent::What::host;
+    return lost;
+  }
+  if (!all_host) return lost;
+  if (any_call) {
+    // A name that cannot be a graph launch's, if it can be made out.
+    const bool known = categories == 1 && only("\"name\"", value) && value.size() > 4;
+    if (value.starts_with('"')) value.remove_prefix(1);
+    const bool may_be_launch = value.starts_with("cudaG") || value.starts_with("cuG") || value.starts_with("hipG") || has_escape(value);
+    if (!known || may_be_launch) {
+      lost.what = LostEvent::What::launch;
+      return lost;
+    }
+  }
+  lost.what = any_arrow ? LostEvent::What::arrow : LostEvent::What::host;
+  if (any_arrow && categories == 1 && only("\"id\"", value) && parse_u64(value, number)) lost.flow_id = number;
   return lost;
 }
 
@@ -702,6 +1005,9 @@ class TraceReader {
   // One event at the start of text(), alone and with repairs. false if the array ended or more input is needed.
   base::Result<bool> parse_single();
   bool parse_alone(std::string_view event_text, std::uint64_t event_offset);
+  // Whether the passed-over element in [from, to) may hide another one.
+  [[nodiscard]] bool may_hide_events(const char* from, const char* to) const;
+  void lose(std::size_t size) { sink_.on_lost(describe_lost(text().substr(0, size), offset())); }
   void cut_short(std::string reason);
   // Accounts for `size` bytes looked at because of damage.
   base::Result<void> spend(std::size_t size);
@@ -712,9 +1018,11 @@ class TraceReader {
   EventParser parser_;
   ondemand::parser json_;
   ondemand::parser single_json_;
+  simdjson::dom::parser whole_json_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0, end_ = 0;
   std::uint64_t base_offset_ = 0;   // file offset of buffer_[0]
+  std::uint64_t sanitized_end_ = 0;  // file offset: newlines before it were replaced
   bool input_ended_ = false;
   std::uint64_t events_lists_ = 0;  // properties called traceEvents
   std::uint64_t repair_bytes_ = 0;
@@ -775,6 +1083,11 @@ base::Result<char> TraceReader::next_char() {
 
 bool TraceReader::parse_alone(std::string_view event_text, std::uint64_t event_offset) {
   const simdjson::padded_string copy(event_text);
+  // Stray quotes can make several events look like one whose arguments hold the others: nothing of it may be passed over unchecked.
+  if (count_of(event_text, "\"ph\"") > 1) {
+    const auto error = whole_json_.parse(copy).error();
+    if (error != simdjson::SUCCESS && error != simdjson::DEPTH_ERROR) return false;
+  }
   ondemand::document document;
   ondemand::object object;
   if (single_json_.iterate(copy).get(document) != simdjson::SUCCESS) return false;
@@ -796,43 +1109,56 @@ base::Result<bool> TraceReader::parse_single() {
     const std::string_view here = text().substr(0, std::max(wanted, std::size_t{1}));
     const bool is_all = input_ended_ && here.size() == text().size();
     const std::size_t exact = skip_value(here, 0);
-    CGLINT_TRY(spend(exact == std::string_view::npos ? here.size() : exact));
-    if (exact != std::string_view::npos && parse_alone(here.substr(0, exact), offset())) {
-      consume(exact);
+    if (here.starts_with('{')) {
+      if (exact != std::string_view::npos && parse_alone(here.substr(0, exact), offset())) {
+        consume(exact);
+        return true;
+      }
+    } else if (const std::size_t end = odd_element_end(here, exact); end != std::string_view::npos) {
+      lose(end);
+      consume(end);
       return true;
     }
-    std::size_t boundary = 0;
-    for (int attempt = 0; attempt < 8; ++attempt) {
-      boundary = find_event_end(here, boundary, is_all);
-      if (boundary == std::string_view::npos) break;
+    // Growing in steps, whole elements cost little more than their own length; what follows is for damage.
+    if (exact == std::string_view::npos && !is_all && wanted < kMaxExactScanBytes) {
+      wanted *= 8;
+      continue;
+    }
+    const std::size_t first_boundary = find_event_end(here, 0, is_all);
+    if (first_boundary == std::string_view::npos && !is_all) {
+      if (wanted >= kMaxEventBytes)
+        return make_error(ErrorCode::limit, fmt::format("an event of the trace is larger than {} bytes, the most that is read of one", kMaxEventBytes),
+                          offset());
+      wanted = std::min(wanted * 4, kMaxEventBytes);
+      continue;
+    }
+    CGLINT_TRY(spend(exact == std::string_view::npos ? here.size() : exact));
+    std::size_t boundary = first_boundary;
+    for (int attempt = 0; attempt < 8 && boundary != std::string_view::npos && here.starts_with('{'); ++attempt) {
       CGLINT_TRY(spend(boundary));
       if (parse_alone(escape_inner_quotes(here.substr(0, boundary)), offset())) {
         ++stats_.repaired;
         consume(boundary);
         return true;
       }
+      boundary = find_event_end(here, boundary, is_all);
     }
-    if (exact == std::string_view::npos && !is_all && wanted < kMaxExactScanBytes) {
-      wanted *= 8;
-      continue;
-    }
-    const std::size_t first_boundary = find_event_end(here, 0, is_all);
-    if (first_boundary != std::string_view::npos) {
-      sink_.on_lost(describe_lost(here.substr(0, first_boundary), offset()));
-      consume(first_boundary);
-      return true;
-    }
-    if (is_all) {
-      // The last event of a file that is cut short.
-      if (!here.empty()) sink_.on_lost(describe_lost(here, offset()));
-      cut_short("the file ends in the middle of an event");
-      consume(here.size());
-      return true;
-    }
-    if (wanted >= kMaxEventBytes)
-      return make_error(ErrorCode::limit, fmt::format("one event is larger than {} bytes", kMaxEventBytes), offset());
-    wanted = std::min(wanted * 4, kMaxEventBytes);
+    // Lost: up to the next event if one can be made out, else up to what reads like a boundary.
+    const std::size_t end = std::min(first_boundary, here.size());
+    const std::size_t next = find_event_start(here.substr(0, end), here.starts_with('{') ? 1 : 0);
+    lose(std::min(next, end));
+    if (next == std::string_view::npos && first_boundary == std::string_view::npos) cut_short("the file ends in the middle of an event");
+    consume(std::min(next, end));
+    return true;
   }
+}
+
+bool TraceReader::may_hide_events(const char* from, const char* to) const {
+  const auto size = static_cast<std::size_t>(to - from);
+  const std::uint64_t start = base_offset_ + static_cast<std::uint64_t>(from - buffer_.data());
+  // Kineto ends lines between events, and a string that holds a line end is noticed: only then do short ones need a look.
+  if (size <= kLongElementBytes && start >= sanitized_end_) return false;
+  return count_of({from, size}, "\"ph\"") > 1;
 }
 
 base::Result<bool> TraceReader::parse_window(std::size_t size, std::size_t& consumed) {
@@ -854,6 +1180,7 @@ base::Result<bool> TraceReader::parse_window(std::size_t size, std::size_t& cons
   ondemand::document document;
   auto error = json_.iterate(first, length, capacity).get(document);
   if (error == simdjson::UTF8_ERROR || error == simdjson::UNESCAPED_CHARS) {
+    sanitized_end_ = std::max(sanitized_end_, offset() + size);
     std::size_t where = 0;
     const std::uint64_t replaced = sanitize(first, length, where);
     if (replaced != 0) {
@@ -872,7 +1199,19 @@ base::Result<bool> TraceReader::parse_window(std::size_t size, std::size_t& cons
     return false;
   }
   const char* last_good = nullptr;  // start of the last element that was read
+  const char* passed = nullptr;     // the same, if some of it was passed over
+  const char* odd = nullptr;        // the same, if it is no object; reported once what follows shows that it is not a piece of one
   bool failed = false;
+  const auto fail_at = [&](const char* at) {
+    consumed = static_cast<std::size_t>(at - (first + 1));
+    failed = true;
+  };
+  const auto report_odd = [&]() {
+    LostEvent lost;
+    lost.offset = base_offset_ + static_cast<std::uint64_t>(odd - buffer_.data());
+    sink_.on_lost(lost);
+    odd = nullptr;
+  };
   for (auto element : array) {
     ondemand::value value;
     if (element.get(value) != simdjson::SUCCESS) {
@@ -885,27 +1224,36 @@ base::Result<bool> TraceReader::parse_window(std::size_t size, std::size_t& cons
       failed = true;
       break;
     }
+    if (passed != nullptr && may_hide_events(passed, start)) {
+      fail_at(passed);
+      restore();
+      return consumed != 0;
+    }
+    passed = nullptr;
+    if (odd != nullptr) report_odd();
     if (*start == '{') {
       ondemand::object object;
       if (value.get_object().get(object) != simdjson::SUCCESS ||
-          parser_.parse(object, base_offset_ + static_cast<std::uint64_t>(start - buffer_.data())) !=
-              simdjson::SUCCESS) {
-        consumed = static_cast<std::size_t>(start - (first + 1));
-        failed = true;
+          parser_.parse(object, base_offset_ + static_cast<std::uint64_t>(start - buffer_.data())) != simdjson::SUCCESS) {
+        fail_at(start);
         break;
       }
+      if (parser_.passed_over()) passed = start;
+    } else {
+      odd = start;
     }
     ++stats_.events;
     last_good = start;
   }
   restore();
   if (last_good == nullptr) return false;
+  if (odd != nullptr) fail_at(odd);  // nothing has shown yet that it is a whole element
   if (failed && consumed != 0) return true;  // up to the start of the event that failed
   // The end of the last event; what follows it, a comma or the end of the array, is for the caller.
   const auto last_at = static_cast<std::size_t>(last_good - (first + 1));
   const std::size_t last_end = skip_value(text().substr(0, size), last_at);
-  if (last_end == std::string_view::npos) {
-    // Its brackets do not close in this window: it was not an event's end where the window was cut.
+  if (last_end == std::string_view::npos || (passed != nullptr && may_hide_events(passed, first + 1 + last_end))) {
+    // Its brackets do not close in this window (it was not an event's end where the window was cut), or it needs a closer look.
     consumed = last_at;
     return consumed != 0;
   }
@@ -931,6 +1279,12 @@ base::Result<void> TraceReader::read_events() {
     if (*c == ']') {
       consume(1);
       return {};
+    }
+    if (*c != '{') {
+      ++stats_.events;
+      auto single = parse_single();
+      if (!single) return std::move(single).error();
+      continue;
     }
     CGLINT_TRY(fill(window));
     const std::string_view here = text();
@@ -1011,7 +1365,12 @@ base::Result<void> TraceReader::read_object() {
       if (wanted >= kMaxEventBytes) return make_error(ErrorCode::limit, "a property name is too long", offset());
       wanted *= 4;
     }
-    const std::string key(text().substr(1, key_end - 2));
+    std::string key(text().substr(1, key_end - 2));
+    if (has_escape(key)) {
+      std::string plain;
+      unescape(key, plain);
+      key = std::move(plain);
+    }
     consume(key_end);
     c = next_char();
     if (!c) return std::move(c).error();

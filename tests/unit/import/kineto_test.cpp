@@ -422,6 +422,9 @@ TEST(Kineto, ZeroAndMissingDurations) {
   ASSERT_EQ(graph.replay_ops.size(), 2U);
   EXPECT_EQ(graph.replay_ops[0].dur_ns(), 0);
   EXPECT_EQ(graph.replay_ops[1].dur_ns(), 0);
+  EXPECT_EQ(loss_count(recording, "without a duration"), 1U);
+  EXPECT_FALSE(graph.facts.contains(Fact::replay_times));
+  EXPECT_TRUE(graph.facts.contains(Fact::replay_streams));
 }
 
 TEST(Kineto, ArgumentsBeforeTheCategory) {
@@ -580,9 +583,456 @@ TEST(KinetoDamage, DeepNestingAndOddElements) {
                            std::string(200000, ']') + "}";
   const std::string deep_gpu = "{\"ph\": \"X\", \"cat\": \"kernel\", \"args\": {\"x\": " + std::string(200000, '[') +
                                std::string(200000, ']') + "}, \"ts\": 1}";
-  const ir::Recording recording =
-      read(trace({"1", "\"text\"", "null", "[[1, 2], {\"a\": 3}]", deep, deep_gpu, launch(0, 1), "{}", event({.ts_us = 10})}));
+  const ir::Recording recording = read(trace({"1", "\"text\"", "null", "[[1, 2], {\"a\": 3}]", deep, deep_gpu, launch(0, 1), "{}", event({.ts_us = 10})}));
   EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{1, 1}}));
+  EXPECT_EQ(loss_count(recording, "may be GPU operations"), 4U);
+}
+
+// Operations of graph launches and loose ones.
+std::size_t count_ops(const ir::Recording& recording) {
+  std::size_t count = recording.loose_ops.size();
+  for (const auto& graph : recording.graphs) count += graph->replay_ops.size();
+  return count;
+}
+
+bool has_data_loss(const ir::Recording& recording) {
+  return std::any_of(recording.losses.begin(), recording.losses.end(), [](const ir::Loss& loss) { return loss.severity != ir::Loss::Severity::info; });
+}
+
+// As json.dump writes it, with and without indent.
+std::string one_line(const std::string& text) {
+  std::string out;
+  for (const char c : text)
+    if (c != '\n') out += c;
+  return out;
+}
+std::string pretty_printed(const std::string& text) {
+  std::string out;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (in_string && text[i] == '\\') {
+      out += text[i++];
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    }
+    out += text[i];
+    if (!in_string && (text[i] == '{' || text[i] == ',' || text[i] == '[')) out += "\n    ";
+  }
+  return out;
+}
+
+TEST(KinetoDamage, AnElementThatIsNoObjectIsCountedAndSwallowsNothing) {
+  const std::string loose = event({.name = "loose", .ts_us = 50, .correlation = 9});
+  for (const std::string& odd : {std::string("1"), std::string("-2.5e3"), std::string("null"), std::string("true"), std::string("\"text, {\\\"ph\\\": \\\"X\\\"}\""),
+                                 std::string("[]"), std::string("[[1, 2], {\"a\": 3}]"), "[" + loose + "]", std::string("nonsense"), std::string("1 2")}) {
+    const std::vector<std::string> good = {launch(0, 1), event({.ts_us = 10}), event({.name = "b", .ts_us = 12}), loose};
+    for (std::size_t at = 0; at <= good.size(); ++at) {
+      std::vector<std::string> events = good;
+      events.insert(events.begin() + static_cast<std::ptrdiff_t>(at), odd);
+      const std::string object = trace(events);
+      const std::string array = object.substr(object.find('['), object.rfind(']') + 1 - object.find('['));
+      for (const std::string& text : {object, one_line(object), pretty_printed(object), array, one_line(array), gzip(object), gzip(one_line(array))}) {
+        const ir::Recording recording = read(text);
+        EXPECT_EQ(count_ops(recording), 3U) << odd << " before element " << at;
+        EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{2, 1}})) << odd << " before element " << at;
+        EXPECT_EQ(loss_count(recording, "may be GPU operations"), 1U) << odd << " before element " << at;
+        for (const ir::Loss& loss : recording.losses)
+          EXPECT_TRUE(loss.offset_bytes < 4 * object.size() || loss.severity == ir::Loss::Severity::info);
+        ASSERT_EQ(recording.graphs.size(), 1U);
+        EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+        EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_times));
+      }
+    }
+  }
+}
+
+TEST(KinetoDamage, ElementsThatAreNoObjectsAtTheBordersOfWindows) {
+  // A window is half a MiB; the stretch of events moves by a byte or two from one element to the next, so that elements of each kind lie on,
+  // before and behind each border.
+  const std::vector<std::string> odd = {"1", "null", "\"},{\"", "[1, {\"a\": 2}]", "[]"};
+  for (const int step : {1, 7}) {
+    std::vector<std::string> events = {launch(0, 1)};
+    std::size_t odd_count = 0;
+    for (int i = 0; i < 4000; ++i) {
+      events.push_back(event({.name = std::string(static_cast<std::size_t>(i * step % 61), 'n'), .ts_us = 10.0 + i}));
+      const auto repeat = static_cast<std::size_t>(i % 97 == 0 ? 300 : 1);
+      for (std::size_t k = 0; k < repeat; ++k, ++odd_count) events.push_back(odd[(static_cast<std::size_t>(i) + k) % odd.size()]);
+    }
+    const std::string text = trace(events);
+    ASSERT_GT(text.size(), std::size_t{1} << 20);
+    for (const std::string& form : {text, one_line(text), pretty_printed(text), gzip(text)}) {
+      const ir::Recording recording = read(form);
+      EXPECT_EQ(count_ops(recording), 4000U);
+      EXPECT_EQ(loss_count(recording, "may be GPU operations"), odd_count);
+    }
+  }
+}
+
+TEST(KinetoDamage, ManyElementsThatAreNoObjectsCostLittle) {
+  std::string text = "[";
+  for (int i = 0; i < 2000000; ++i) text += "1,";
+  text += launch(0, 1) + "," + event({.ts_us = 10}) + "]";
+  const ir::Recording recording = read(text);
+  EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{1, 1}}));
+  EXPECT_EQ(loss_count(recording, "may be GPU operations"), 2000000U);
+}
+
+TEST(KinetoDamage, RowsStandInOnlyWhereNoOperationHasTheArgument) {
+  const auto op = [](double ts, int tid, int pid, std::string_view args) {
+    return fmt::format(R"({{"ph": "X", "cat": "kernel", "name": "k", "pid": {}, "tid": {}, "ts": {}, "dur": 1, "args": {{"correlation": 1{}}}}})", pid, tid, ts, args);
+  };
+  // None has a stream: the rows are the streams, as in very old traces, and that is said.
+  const ir::Recording old = read(trace({launch(0, 1), op(10, 7, 0, ""), op(12, 9, 1, "")}));
+  EXPECT_EQ(stream_histogram(old), (std::map<std::size_t, int>{{2, 1}}));
+  EXPECT_EQ(loss_count(old, "rows of the trace were taken for streams"), 2U);
+  EXPECT_FALSE(has_data_loss(old));
+  EXPECT_TRUE(old.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+  EXPECT_EQ(old.graphs[ir::GraphId(0)]->replay_ops[1].device, 1);
+  // One has: another without has lost it, wherever it stands and whatever its row says.
+  for (const bool first : {true, false}) {
+    std::vector<std::string> events = {launch(0, 1), op(10, 7, 0, ", \"device\": 0, \"stream\": 7")};
+    for (int i = 0; i < 5; ++i) events.insert(first ? events.begin() : events.end(), op(20 + i, 100 + i, 0, ", \"device\": 0"));
+    const ir::Recording recording = read(trace(events));
+    EXPECT_EQ(loss_count(recording, "without a stream"), 5U);
+    EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+    EXPECT_TRUE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_times));
+    for (const ir::ReplayOp& o : recording.graphs[ir::GraphId(0)]->replay_ops) EXPECT_LE(o.stream, 7U) << "no stream is made up";
+    // The same for devices.
+    events = {launch(0, 1), op(10, 7, 0, ", \"device\": 0, \"stream\": 7")};
+    for (int i = 0; i < 5; ++i) events.insert(first ? events.begin() : events.end(), op(20 + i, 7, 1 + i, ", \"stream\": 7"));
+    const ir::Recording devices = read(trace(events));
+    EXPECT_EQ(loss_count(devices, "without a device"), 5U);
+    EXPECT_FALSE(devices.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+    for (const ir::ReplayOp& o : devices.graphs[ir::GraphId(0)]->replay_ops) EXPECT_LE(o.device, 0);
+  }
+  // A stream that is given but unusable is one that is given.
+  const ir::Recording unusable = read(trace({launch(0, 1), op(10, 7, 0, ", \"device\": 0, \"stream\": null"), op(12, 9, 0, ", \"device\": 0")}));
+  EXPECT_EQ(loss_count(unusable, "without a stream"), 2U);
+}
+
+TEST(KinetoDamage, AnOperationThatLostItsCorrelation) {
+  std::string lost = event({.name = "b", .ts_us = 12});
+  lost.replace(lost.find("\"correlation\""), 13, "\"korrelation\"");
+  const ir::Recording recording = read(trace({launch(0, 1), event({.ts_us = 10}), lost}));
+  EXPECT_EQ(loss_count(recording, "without a correlation id"), 1U);
+  EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+  EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->replays[ir::ReplayId(0)].complete);
+  // Where none has one, nothing was lost.
+  EXPECT_FALSE(has_data_loss(read(trace({lost}))));
+}
+
+TEST(Kineto, EscapedKeysAndValuesAreWhatTheyMean) {
+  const std::string plain = event({.name = "name", .ts_us = 10, .stream = 31, .extra_args = ", \"graph id\": 3, \"graph node id\": 5, \"priority\": -2"});
+  const ir::Recording wanted = read(trace({launch(0, 1), plain}));
+  const auto escaped = [](std::string text, std::string_view word) {
+    std::string by;
+    for (const char c : word) by += fmt::format("\\u{:04x}", static_cast<int>(c));
+    const std::size_t at = text.find(fmt::format("\"{}\"", word));
+    EXPECT_NE(at, std::string::npos) << word;
+    return at == std::string::npos ? text : text.replace(at + 1, word.size(), by);
+  };
+  for (const std::string_view word : {"ph", "X", "cat", "kernel", "name", "pid", "tid", "ts", "dur", "args", "device", "stream", "correlation", "registers per thread",
+                                      "shared memory", "grid", "block", "graph id", "graph node id", "priority"}) {
+    const ir::Recording recording = read(trace({launch(0, 1), escaped(plain, word)}));
+    EXPECT_TRUE(recording.losses.empty()) << word;
+    ASSERT_EQ(recording.graphs.size(), 1U) << word;
+    const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+    const ir::Graph& same = *wanted.graphs[ir::GraphId(0)];
+    EXPECT_EQ(graph.facts, same.facts) << word;
+    ASSERT_EQ(graph.replay_ops.size(), 1U) << word;
+    EXPECT_EQ(graph.replay_ops[0].stream, 31U) << word;
+    EXPECT_EQ(graph.replay_ops[0].start_ns, 10000) << word;
+    EXPECT_EQ(graph.replay_ops[0].dur_ns(), 1000) << word;
+    EXPECT_EQ(recording.text(graph.name[ir::NodeId(0)]), "name") << word;
+    EXPECT_EQ(graph.kernel(ir::NodeId(0))->grid, (ir::Dim3{4, 2, 1})) << word;
+    EXPECT_EQ(graph.kernel(ir::NodeId(0))->block.x, 128U) << word;
+    EXPECT_EQ(graph.kernel(ir::NodeId(0))->priority, -2) << word;
+    EXPECT_EQ(graph.info.source_id, 3U) << word;
+  }
+  // Part of a word is enough, and numbers may be quoted and escaped.
+  std::string part = plain;
+  part.replace(part.find("\"stream\": 31"), 12, "\"str\\u0065am\": \"\\u0033\\u0031\"");
+  EXPECT_EQ(read(trace({launch(0, 1), part})).graphs[ir::GraphId(0)]->replay_ops[0].stream, 31U);
+  for (const std::string_view word : {"cat", "cuda_runtime", "name", "cudaGraphLaunch", "args", "correlation", "ts", "dur", "pid", "ph", "X"}) {
+    const ir::Recording recording = read(trace({escaped(launch(0, 1), word), event({.ts_us = 10}), event({.name = "b", .ts_us = 12})}));
+    EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{2, 1}})) << word;
+    EXPECT_TRUE(recording.losses.empty()) << word;
+    EXPECT_EQ(recording.graphs[ir::GraphId(0)]->replays[ir::ReplayId(0)].host_end_ns, 5000) << word;
+  }
+  // Given twice, once escaped.
+  std::string twice = plain;
+  twice.insert(twice.find("\"stream\""), "\"\\u0073tream\": 8, ");
+  EXPECT_EQ(loss_count(read(trace({launch(0, 1), twice})), "give a property twice"), 1U);
+  // Properties of the file.
+  std::string list = trace({launch(0, 1), event({.ts_us = 10})});
+  list.replace(list.find("traceEvents"), 11, "trace\\u0045vents");
+  EXPECT_EQ(ops_histogram(read(list)), (std::map<std::size_t, int>{{1, 1}}));
+  // An escape that is none, and half of a pair.
+  const ir::Recording bad = read(trace({launch(0, 1), event({.name = "a\\qb", .ts_us = 10}), event({.name = "c\\ud83d", .ts_us = 12})}));
+  EXPECT_EQ(loss_count(bad, "escapes that stand for no character"), 2U);
+  EXPECT_EQ(bad.text(bad.graphs[ir::GraphId(0)]->name[ir::NodeId(0)]), "a?b");
+}
+
+TEST(KinetoDamage, ANameBeyondTheLimitIsALoss) {
+  ReadOptions options;
+  options.limits.max_string_bytes = 1000;
+  const auto read_limited = [&](const std::string& text) {
+    auto recording = read_with("kineto", text, options);
+    EXPECT_TRUE(recording);
+    return *std::move(recording);
+  };
+  const ir::Recording fits = read_limited(trace({launch(0, 1), event({.name = std::string(1000, 'x'), .ts_us = 10})}));
+  EXPECT_TRUE(fits.losses.empty());
+  const ir::Recording recording = read_limited(trace({launch(0, 1), event({.ts_us = 10}), event({.name = std::string(1001, 'x'), .ts_us = 12})}));
+  EXPECT_EQ(loss_count(recording, "name that is too long"), 1U);
+  EXPECT_EQ(count_ops(recording), 1U);
+  EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+  EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->replays[ir::ReplayId(0)].complete);
+}
+
+TEST(KinetoDamage, AnEventBeyondTheLimitIsOneErrorAndOneWithinItIsRead) {
+  std::string text = trace({launch(0, 1), "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"" + std::string(std::size_t{60} << 20, 'x') + "\"}", event({.ts_us = 10})});
+  EXPECT_EQ(ops_histogram(read(text)), (std::map<std::size_t, int>{{1, 1}}));
+  EXPECT_TRUE(read(text).losses.empty());
+  const std::size_t big = text.find("{\"ph\": \"X\", \"cat\": \"cpu_op\"");
+  text.insert(text.find("xxx"), std::string(std::size_t{5} << 20, 'x'));
+  auto recording = read_with("kineto", text);
+  ASSERT_FALSE(recording);
+  EXPECT_EQ(recording.error().code, ErrorCode::limit);
+  EXPECT_EQ(recording.error().offset_bytes, big);
+  EXPECT_NE(recording.error().message.find("67108864 bytes"), std::string::npos) << recording.error().message;
+}
+
+TEST(KinetoDamage, ADamagedArrowSpoilsTheEdgesWhereItMayBeADependency) {
+  const auto arrow = [](bool start, std::string_view id, std::string_view tid, double ts) {
+    return fmt::format(R"({{"ph": "{}", "id": {}, "pid": 0, "tid": {}, "ts": {:.3f}, "cat": "ac2g", "name": "ac2g"}})", start ? "s" : "f", id, tid, ts);
+  };
+  const std::vector<std::string> nodes = {launch(0, 1), event({.name = "a", .ts_us = 10}), event({.name = "b", .ts_us = 12})};
+  const auto with = [&](const std::vector<std::string>& arrows) {
+    std::vector<std::string> events = nodes;
+    append(events, arrows);
+    return read(trace(events));
+  };
+  const std::string big = "1099511627777", other = "1099511627778";
+  const std::vector<std::string> edge = {arrow(true, big, "7", 11), arrow(false, big, "7", 12)};
+  EXPECT_TRUE(with(edge).graphs[ir::GraphId(0)]->facts.contains(Fact::edges));
+  const auto plus = [&](const std::string& more) { return with({edge[0], edge[1], more}); };
+  std::string broken = arrow(true, other, "7", 11);
+  broken.replace(broken.find("\"ts\": 11.000"), 12, "\"ts\": }{!!!!");
+  std::string no_phase = arrow(true, other, "7", 11);
+  no_phase.replace(no_phase.find("\"s\""), 3, "\"q\"");
+  for (const std::string& more : {arrow(true, other, "\"row\"", 11), arrow(true, other, "null", 11), broken, no_phase}) {
+    const ir::Recording recording = plus(more);
+    EXPECT_EQ(loss_count(recording, "damaged dependency arrows"), 1U) << more;
+    EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::edges)) << more;
+    EXPECT_TRUE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << more;
+  }
+  for (const std::string_view id : {"null", "\"x\"", "1.5", "-3", "18446744073709551616"}) {
+    const ir::Recording recording = plus(arrow(true, id, "7", 11));
+    EXPECT_EQ(loss_count(recording, "may be dependencies"), 1U) << id;
+    EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::edges)) << id;
+    // Without dependency arrows it can only be one between a launch call and its operations, which correlation ids tie together.
+    const ir::Recording launches = with({arrow(true, id, "7", 11)});
+    EXPECT_FALSE(has_data_loss(launches)) << id;
+    EXPECT_EQ(loss_count(launches, "nothing is missing"), 1U) << id;
+    EXPECT_EQ(launches.graphs[ir::GraphId(0)]->facts, with({}).graphs[ir::GraphId(0)]->facts) << id;
+  }
+  // One that is known to be a launch's spoils nothing anywhere.
+  broken.replace(broken.find(other), other.size(), "17");
+  EXPECT_FALSE(has_data_loss(plus(broken)));
+  EXPECT_TRUE(plus(broken).graphs[ir::GraphId(0)]->facts.contains(Fact::edges));
+  EXPECT_TRUE(plus(arrow(true, "17", "null", 11)).losses.empty());
+}
+
+TEST(KinetoDamage, ALostLaunchCallIsNoHostEvent) {
+  std::vector<std::string> events = replay_of(3, 0, 1);
+  append(events, replay_of(3, 1000, 2));
+  const auto with = [&](std::string_view from, std::string_view to) {
+    std::vector<std::string> damaged = events;
+    const std::size_t at = damaged[4].find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    damaged[4].replace(at, from.size(), to);
+    return read(trace(damaged));
+  };
+  for (const auto& [from, to] : std::vector<std::pair<std::string_view, std::string_view>>{{"\"ts\": 1000.000", "\"ts\": null"},
+                                                                                           {"\"ts\": 1000.000", "\"ts\": }{!"},
+                                                                                           {"\"cudaGraphLaunch\"", "7"},
+                                                                                           {"\"name\"", "\"nome\""},
+                                                                                           {"\"X\"", "\"Y\""},
+                                                                                           {"\"correlation\"", "\"kkrrelation\""},
+                                                                                           {"{\"cbid\": 311, \"correlation\": 2}", "5"}}) {
+    const ir::Recording recording = with(from, to);
+    EXPECT_EQ(loss_count(recording, "may be graph launch calls"), 1U) << to;
+    ASSERT_FALSE(recording.graphs.empty());
+    EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << to;
+  }
+  EXPECT_EQ(loss_count(with("\"dur\": 5.000", "\"dur\": null"), "without a usable duration"), 1U);
+  EXPECT_FALSE(has_data_loss(with("\"dur\": 5.000", "\"dur\": null")));
+  EXPECT_EQ(loss_count(with("\"pid\": 100", "\"pid\": {}"), "without a usable process id"), 1U);
+}
+
+TEST(KinetoDamage, NoArgumentOfTheWrongTypeIsSilent) {
+  const std::string good = event({.name = "b", .ts_us = 12, .extra_args = ", \"graph id\": 3, \"graph node id\": 5, \"priority\": -2, \"bytes\": 16"});
+  const std::vector<std::string> others = {launch(0, 1), event({.name = "a", .ts_us = 10, .extra_args = ", \"graph id\": 3, \"graph node id\": 4"})};
+  EXPECT_TRUE(read(trace({others[0], others[1], good})).losses.empty());
+  const std::vector<std::string_view> wrong = {"null", "true", "\"text\"", "\"\"", "1.5", "-7", "18446744073709551616", "1e99", "{}", "[]", "[null, 1, 1]", "{\"x\": 1}"};
+  struct Field {
+    std::string_view text, key;
+    std::set<std::string_view> fine;  // values that are right
+  };
+  const std::vector<Field> fields = {
+      {"\"ph\": \"X\"", "ph", {}},
+      {"\"cat\": \"kernel\"", "cat", {}},
+      {"\"name\": \"b\"", "name", {"\"text\""}},
+      {"\"ts\": 12.000", "ts", {"1.5", "-7"}},
+      {"\"dur\": 1.000", "dur", {"1.5"}},
+      {"\"args\": {", "args", {"{}"}},
+      {"\"device\": 0", "device", {}},
+      {"\"stream\": 7", "stream", {}},
+      {"\"correlation\": 1", "correlation", {}},
+      {"\"registers per thread\": 32", "registers per thread", {}},
+      {"\"shared memory\": 16", "shared memory", {}},
+      {"\"grid\": [4, 2, 1]", "grid", {}},
+      {"\"block\": [128, 1, 1]", "block", {}},
+      {"\"graph id\": 3", "graph id", {}},
+      {"\"graph node id\": 5", "graph node id", {}},
+      {"\"priority\": -2", "priority", {"-7"}},
+      {"\"bytes\": 16", "bytes", {}},
+  };
+  for (const Field& field : fields)
+    for (const std::string_view value : wrong) {
+      std::string bad = good;
+      const std::size_t at = bad.find(field.text);
+      ASSERT_NE(at, std::string::npos) << field.text;
+      if (field.key == "args") {
+        bad = bad.substr(0, at) + "\"args\": " + std::string(value) + "}";
+      } else {
+        bad.replace(at, field.text.size(), fmt::format("\"{}\": {}", field.key, value));
+      }
+      const ir::Recording recording = read(trace({others[0], others[1], bad}));
+      SCOPED_TRACE(bad);
+      // Without arguments the operation lacks what the other one has.
+      EXPECT_EQ(has_data_loss(recording), !field.fine.contains(value) || field.key == "args");
+      for (const ir::Loss& loss : recording.losses) {
+        if (loss.severity == ir::Loss::Severity::info) continue;
+        EXPECT_NE(loss.offset_bytes, ~std::uint64_t{0});
+        EXPECT_NE(loss.facts, ir::FactSet{}) << "spoils nothing";
+      }
+      for (const auto& graph : recording.graphs) {
+        for (const ir::Loss& loss : recording.losses)
+          EXPECT_TRUE(loss.severity == ir::Loss::Severity::info || graph->facts.intersect(loss.facts) == ir::FactSet{});
+      }
+    }
+}
+
+TEST(KinetoDamage, AnOperationOfACategoryThatIsNotKnownIsALoss) {
+  const ir::Recording recording = read(trace({launch(0, 1), event({.ts_us = 10}), event({.name = "b", .ts_us = 12, .cat = "kernel2"})}));
+  EXPECT_EQ(loss_count(recording, "category that this version does not know"), 1U);
+  EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+  // Without what operations have it is something else: no loss.
+  EXPECT_TRUE(read(trace({launch(0, 1), event({.ts_us = 10}), R"({"ph": "X", "cat": "my_range", "name": "r", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {}})"})).losses.empty());
+  // An event without a category could be anything; moments and metadata have none.
+  EXPECT_EQ(loss_count(read(trace({event({.ts_us = 10}), R"({"ph": "X", "name": "r", "pid": 1, "tid": 1, "ts": 1, "dur": 2})"})), "may be GPU operations"), 1U);
+  EXPECT_TRUE(read(trace({event({.ts_us = 10}), R"({"ph": "i", "name": "r", "pid": 1, "tid": 1, "ts": 1, "s": "g"})", R"({"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "x"}})"}))
+                  .losses.empty());
+}
+
+TEST(KinetoDamage, NoSingleByteMakesOperationsVanishSilently) {
+  std::vector<std::string> events = replay_of(2, 0, 1);
+  events.insert(events.begin() + 1, R"({"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"External id": 3, "dims": [[1], [2]], "s": "a"}})");
+  events.push_back(R"({"ph": "f", "id": 1, "pid": 0, "tid": 7, "ts": 10, "cat": "ac2g", "name": "ac2g", "bp": "e"})");
+  events.push_back(R"({"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "x"}})");
+  events.push_back(event({.name = "loose", .ts_us = 50, .correlation = 9}));
+  // All of them on one line; brackets and quotes on several as well.
+  for (const bool lines : {false, true}) {
+    const std::string text = lines ? trace(events) : one_line(trace(events));
+    ASSERT_EQ(count_ops(read(text)), 3U);
+    for (std::size_t at = 0; at < text.size(); ++at)
+      for (const char with : std::string(lines ? "\"}" : "\"{}[],:x")) {
+        std::string flipped = text;
+        flipped[at] = with == 'x' ? static_cast<char>(text[at] ^ 1) : with;
+        auto recording = read_with("kineto", flipped);
+        if (!recording) {
+          EXPECT_NE(recording.error().offset_bytes, base::Error::kNoOffset) << flipped;
+          continue;
+        }
+        EXPECT_TRUE(count_ops(*recording) == 3U || has_data_loss(*recording)) << at << " " << flipped;
+        EXPECT_LE(count_ops(*recording), 3U) << at << " " << flipped;
+      }
+  }
+}
+
+TEST(KinetoDamage, TwoStrayQuotesHideNoEventsBetweenThem) {
+  // Between two stray quotes, text and strings change places, and brackets still balance.
+  const std::string host_name = R"({"ph": "X", "cat": "cpu_op", "name": "a"b", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"External id": 3}})";
+  const std::string host_arg = R"({"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"External id": 3, "stack": "a"b"}})";
+  const std::string call = R"({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"cbid": 3, "x": "a"b", "correlation": 8}})";
+  for (const std::string& host : {host_name, host_arg, call}) {
+    for (const int between : {1, 5}) {
+      std::vector<std::string> events = {launch(0, 1), event({.ts_us = 10}), host};
+      for (int i = 0; i < between; ++i) events.push_back(event({.name = fmt::format("k{}", i), .ts_us = 12.0 + i}));
+      events.push_back(host);
+      events.push_back(event({.name = "after", .ts_us = 50}));
+      for (const std::string& text : {trace(events), one_line(trace(events))}) {
+        const ir::Recording recording = read(text);
+        EXPECT_TRUE(count_ops(recording) == 2U + static_cast<std::size_t>(between) || has_data_loss(recording)) << text;
+      }
+    }
+  }
+}
+
+TEST(KinetoDamage, ALostEventDoesNotTakeTheNextOneWithIt) {
+  // The bracket that ends the host event is gone; the kernel behind it is not.
+  std::vector<std::string> events = {launch(0, 1), R"({"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 1, "ts": 1, "dur": 2)",
+                                     event({.ts_us = 10}), event({.name = "b", .ts_us = 12})};
+  const ir::Recording recording = read(trace(events));
+  EXPECT_EQ(count_ops(recording), 2U);
+  EXPECT_EQ(loss_count(recording, "damaged host events"), 1U);
+  // Where the next one cannot be told apart, the loss is that of an operation.
+  for (std::string& text : events)
+    if (text.starts_with("{\"ph\": \"X\", \"cat\"")) text = text.substr(0, 1) + "\"x\": 1, " + text.substr(1);
+  const ir::Recording both = read(trace(events));
+  EXPECT_TRUE(has_data_loss(both));
+}
+
+TEST(KinetoDamage, AGzipCutAtAnyByteIsAnErrorOrACountedLoss) {
+  std::vector<std::string> events;
+  for (int i = 0; i < 20; ++i) append(events, replay_of(2, 1000 * i, i + 1));
+  const std::string text = trace(events);
+  const std::string packed = gzip(text);
+  for (std::size_t cut = 0; cut < packed.size(); ++cut) {
+    auto recording = read_with("kineto", std::string_view(packed).substr(0, cut));
+    if (!recording) {
+      EXPECT_FALSE(recording.error().message.empty());
+      continue;
+    }
+    EXPECT_TRUE(has_data_loss(*recording)) << cut << " of " << packed.size();
+  }
+  for (std::size_t at = 0; at < packed.size(); ++at) {
+    std::string flipped = packed;
+    flipped[at] = static_cast<char>(flipped[at] ^ 0x10);
+    auto recording = read_with("kineto", flipped);
+    EXPECT_TRUE(!recording || count_ops(*recording) == 40 || has_data_loss(*recording)) << at;
+  }
+}
+
+TEST(KinetoDamage, PropertiesOfTheWrongType) {
+  const std::string events = trace({launch(0, 1), event({.ts_us = 10})}).substr(1);
+  for (const std::string_view property : {"\"deviceProperties\": 5", "\"deviceProperties\": [5]", "\"deviceProperties\": [{\"id\": \"x\"}]", "\"deviceProperties\": [{\"name\": 5}]",
+                                          "\"deviceProperties\": [{\"totalGlobalMem\": -5}]", "\"distributedInfo\": 7", "\"distributedInfo\": {\"rank\": \"a\"}",
+                                          "\"cuda_driver_version\": \"13\"", "\"cupti_version\": null"}) {
+    const ir::Recording recording = read("{" + std::string(property) + "," + events);
+    EXPECT_EQ(loss_count(recording, "properties of the trace could not be read"), 1U) << property;
+    EXPECT_FALSE(has_data_loss(recording)) << property;
+  }
+  for (const std::string_view doubts : {"5", "[]", "{\"spoiled\": 5}", "{\"spoiled\": [5]}", "{\"spoiled\": [{\"fact\": \"moon\", \"reason\": \"x\"}]}", "{\"losses\": [{}]}",
+                                        "{\"losses\": [{\"count\": 1, \"facts\": 5, \"severity\": \"error\", \"what\": \"x\"}]}", "{\"incomplete_launches\": [null]}", "{\"rocm\": 1}",
+                                        "{\"later\": 1}"}) {
+    const ir::Recording recording = read("{\"cglint\": " + std::string(doubts) + "," + events);
+    EXPECT_EQ(loss_count(recording, "the property \"cglint\""), 1U) << doubts;
+    EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << doubts;
+  }
+  EXPECT_TRUE(read("{\"cglint\": {\"spoiled\": [], \"losses\": [], \"incomplete_launches\": []}," + events).losses.empty());
 }
 
 TEST(KinetoDamage, HugeNumbers) {
@@ -657,7 +1107,7 @@ TEST(KinetoDamage, AnUnusableStreamIsNotReplacedByTheRow) {
       EXPECT_EQ(loss_count(recording, "without a stream"), 1U) << property << value;
       EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << property << value;
     }
-  for (const char* property : {"", ", \"stream\": 4294967295", ", \"stream\": null, \"original_stream\": 7"}) {
+  for (const char* property : {", \"stream\": 4294967295", ", \"stream\": null, \"original_stream\": 7"}) {
     const ir::Recording recording = with(property);
     EXPECT_EQ(loss_count(recording, "without a stream"), 0U) << property;
     EXPECT_TRUE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << property;
