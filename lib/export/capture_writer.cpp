@@ -1380,7 +1380,7 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
     if (numbers == instance_numbers_.end() || use.instance >= numbers->second.size()) continue;
     JsonWriter json = start("exec");
     json.field("graph", numbers->second[use.instance]);
-    optional_field(json, "last_launch_sequence", use.last_launch_sequence, 0);
+    json.field("last_launch_sequence", use.last_launch_sequence);  // a record that says nothing else would be taken for one of an open graph
     optional_field(json, "destroyed_sequence", use.destroyed_sequence, 0);
     optional_field(json, "failed_updates", use.failed_updates, 0);
     CGLINT_TRY(flush(json));

@@ -231,6 +231,15 @@ struct Side {
     return fmt::format("{} {} {} {} {} {} {}", text(o.name), o.start_ns, o.end_ns, o.stream, o.correlation,
                        o.device, static_cast<int>(o.kind));
   }
+  [[nodiscard]] std::string executable_uses() const {
+    std::set<std::string> lines;
+    for (const ir::ExecutableUse& u : r.executable_uses)
+      lines.insert(fmt::format("graph {} instance {}: launched {} destroyed {} failed updates {}\n", graph(u.graph), u.instance, u.last_launch_sequence,
+                               u.destroyed_sequence, u.failed_updates));
+    std::string out;
+    for (const std::string& line : lines) out += line;
+    return out;
+  }
   [[nodiscard]] std::string loss(const ir::Loss& l) const {
     return fmt::format("{} {} {} {} {:x}", static_cast<int>(l.severity), text(l.what), l.count,
                        l.offset_bytes, l.facts.bits());
@@ -324,6 +333,7 @@ std::string difference(const Recording& x, const Recording& y) {
     std::string found = graph_difference(a, *x.graphs[order_x[i]], b, *y.graphs[order_y[i]]);
     if (!found.empty()) return fmt::format("graph {}: {}", i, found);
   }
+  CGLINT_DIFFER("executable uses", a.executable_uses(), b.executable_uses());
   const auto has_replays = [](const Recording& r) {
     return std::any_of(r.graphs.begin(), r.graphs.end(),
                        [](const auto& g) { return g != nullptr && !g->replays.empty(); });

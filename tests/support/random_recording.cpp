@@ -24,6 +24,7 @@ class Generator {
     r_.has_timeline = chance(0.5);
     if (chance(0.8)) make_loose_ops();
     make_losses();
+    make_executable_uses();
     return std::move(r_);
   }
 
@@ -440,6 +441,15 @@ class Generator {
       if (chance(0.5)) facts.insert(any(static_cast<ir::Fact>(ir::kFactCount - 1)));
       r_.add_loss(any(ir::Loss::Severity::error), "loss " + std::to_string(n) + name(), wide() | 1, wide(),
                   facts);
+    }
+  }
+
+  void make_executable_uses() {
+    for (const ir::GraphId id : r_.graphs.ids()) {
+      const ir::Graph& graph = *r_.graphs[id];
+      if (graph.info.role == ir::GraphRole::body || graph.info.role == ir::GraphRole::eager) continue;
+      for (std::uint32_t instance = 0; instance <= graph.instance_infos.size(); ++instance)
+        if (chance(0.5)) r_.executable_uses.push_back({id, instance, wide(), wide(), narrow()});
     }
   }
 
