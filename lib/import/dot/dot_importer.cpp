@@ -473,10 +473,13 @@ void Reader::parse_record(ParsedNode& out) {
       out.memset.dst = address("dptr");
       out.memset.pitch_bytes = address("pitch");
       out.memset.value = number32(record_.value("value"));
-      out.memset.element_bytes = static_cast<std::uint8_t>(std::min<std::uint32_t>(number32(record_.value("elementSize")), 255));
       out.memset.width = address("width");
       out.memset.height = number_or(record_.value("height"), 1);
-      out.has_copy_params = !record_.value("dptr").empty();
+      // There are no other sizes: with one, what the node fills is not known.
+      if (const std::uint32_t size = number32(record_.value("elementSize")); size == 1 || size == 2 || size == 4) {
+        out.memset.element_bytes = static_cast<std::uint8_t>(size);
+        out.has_copy_params = !record_.value("dptr").empty();
+      }
       out.escaped_name = "Memset";
       break;
     case NodeKind::mem_alloc:

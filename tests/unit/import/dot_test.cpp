@@ -203,6 +203,18 @@ TEST(Dot, CopiesWithoutAddressesDoNotClaimThem) {
   EXPECT_EQ(graph.memset(NodeId(13))->value, 171U);
 }
 
+TEST(Dot, FillsOfElementsThatDoNotExistAreNotClaimed) {
+  for (const auto& [size, known] : {std::pair("2", true), std::pair("3", false), std::pair("256", false), std::pair("", false)}) {
+    const auto recording = read_with("dot", wrap(fmt::format(
+        "\"graph_1_node_0\"[label=\"{{MEMSET\n| {{{{ID | node handle | dptr | pitch | value | elementSize | width | height}} | {{0 | 0x1 | 0x1000 | 0 | 7 | {} | 320 | 1}}}}}}\"];\n",
+        size)));
+    ASSERT_TRUE(recording) << size;
+    const ir::Graph& graph = *recording->graphs[ir::GraphId(0)];
+    EXPECT_EQ(graph.facts.contains(Fact::copy_params), known) << size;
+    EXPECT_EQ(graph.memset(NodeId(0))->element_bytes, known ? 2 : 1) << size;
+  }
+}
+
 TEST(Dot, SynchronisationAndMemoryNodes) {
   const std::vector<NodeKind> expected = {
       NodeKind::kernel,       NodeKind::host,         NodeKind::empty,     NodeKind::event_record,
