@@ -27,7 +27,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Shares of the processes.
-WEIGHTS = {"capture": 4, "kineto": 4, "dot": 3, "nsys-rows": 3, "nsys-sqlite": 2, "compressed": 2, "lint": 5, "config": 1, "kernel-table": 1, "moe-config": 1}
+WEIGHTS = {"capture": 4, "kineto": 4, "dot": 3, "nsys-rows": 3, "nsys-sqlite": 2, "compressed": 2, "lint": 5, "convert": 4, "join": 3, "config": 1, "kernel-table": 1, "moe-config": 1}
 MAX_CORPUS_BYTES = 5 << 20  # of all archives
 MAX_ARTIFACTS = 12          # of a target; it is not started again after that many
 MAX_LEN = 32768

@@ -3,9 +3,11 @@
 
 usage: inputs.py OUT_FOLDER    writes OUT_FOLDER/seeds/TARGET/* and OUT_FOLDER/TARGET.dict
 """
+import functools
 import glob
 import gzip
 import hashlib
+import json
 import os
 import re
 import sqlite3
@@ -13,8 +15,10 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 IMPORTERS = ("dot", "kineto", "nsys-sqlite", "capture")
-TARGETS = IMPORTERS + ("compressed", "nsys-rows", "moe-config", "config", "kernel-table", "lint")
+TARGETS = IMPORTERS + ("compressed", "nsys-rows", "moe-config", "config", "kernel-table", "lint", "join", "convert")
+WHOLE_RUNS = ("lint", "convert")  # take every format
 MAX_SEED_BYTES = 65536
+MAX_CUT_BYTES = 12288  # what recordings are cut to: a whole run over one takes milliseconds
 # Where the words come from that a target's input is made of.
 SOURCES = {
     "dot": ["lib/import/dot/*.cpp"],
@@ -50,20 +54,153 @@ def as_rows(path):
     return ("\n".join(lines) + "\n").encode()
 
 
+def json_lines(records):
+    return b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
+
+
+def cut_graph(record, nodes):
+    """A graph record's first nodes with what lies between them."""
+    out = dict(record)
+    out["nodes"] = record.get("nodes", [])[:nodes]
+    out["edges"] = [edge for edge in record.get("edges", []) if max(edge[:2]) < nodes]
+    return out
+
+
+def capture_records(path):
+    return [json.loads(line) for line in unpacked(path).splitlines()]
+
+
+@functools.lru_cache(maxsize=None)
+def cut_capture(path):
+    """A capture file with fewer nodes per graph, two replays of each and, where that is not enough, its first records alone."""
+    records = capture_records(path)
+    for nodes in (64, 32, 16, 8, 4):
+        out = []
+        for record in records:
+            if record["type"] == "graph":
+                record = cut_graph(record, nodes)
+            elif record["type"] == "replays":
+                replays = [dict(replay, ops=[op for op in replay["ops"] if op[0] < nodes]) for replay in record["replays"][:2]]
+                record = dict(record, replays=replays)
+            out.append(record)
+        if len(json_lines(out)) <= MAX_CUT_BYTES:
+            break
+    while len(json_lines(out)) > MAX_CUT_BYTES and len(out) > 4:
+        graphs = [record["graph"] for record in out if record["type"] == "graph"]
+        gone = set(graphs[len(graphs) * 3 // 4:])
+        out = [record for record in out if record.get("graph") not in gone] if gone else out[:-2] + out[-1:]
+    if out[-1]["type"] == "end":
+        out[-1] = dict(out[-1], records=len(out) - 1)
+    return json_lines(out)
+
+
+@functools.lru_cache(maxsize=None)
+def cut_trace(path, operations=24):
+    """A Kineto trace with the first operations of each of the first two graph launches, and what else is small."""
+    trace = json.loads(unpacked(path))
+    taken = {}
+    events = []
+    for event in sorted(trace["traceEvents"], key=lambda event: event.get("ts", 0)):
+        correlation = event.get("args", {}).get("correlation", event.get("id"))
+        if event.get("ph") == "M":
+            if len(taken) > 1:
+                continue
+        elif event.get("cat") == "ac2g" and event["ph"] == "f":
+            continue
+        elif event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            taken[correlation] = taken.get(correlation, 0) + 1
+            if taken[correlation] > operations or len(taken) > 2:
+                continue
+        events.append(event)
+    return json.dumps(dict(trace, traceEvents=events), separators=(",", ":")).encode()
+
+
+def cut_dot(path, nodes=16):
+    """A dump with its first nodes and the edges between them."""
+    out = []
+    keep = True
+    for line in unpacked(path).decode().splitlines():
+        numbers = [int(number) for number in re.findall(r'^"graph_\d+_node_(\d+)"| -> "graph_\d+_node_(\d+)"', line) for number in number if number]
+        if numbers:
+            keep = max(numbers) < nodes
+        elif line.startswith("}") and line != '}"];':
+            keep = True
+        if keep:
+            out.append(line)
+        if line == '}"];':
+            keep = True
+    return ("\n".join(out) + "\n").encode()
+
+
+def as_trace(records, graph):
+    """The replays of a graph as a Kineto trace would show them."""
+    functions = [function["name"] for function in graph.get("functions", [])]
+    events = []
+    for record in records:
+        if record["type"] != "replays" or record["graph"] != graph["graph"]:
+            continue
+        for replay in record["replays"]:
+            events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 1, "tid": 1, "ts": replay["ops"][0][3] / 1e3 if replay["ops"] else 0, "dur": 1,
+                           "args": {"correlation": replay["correlation"]}})
+            for node, device, stream, begin, end in replay["ops"]:
+                if node >= len(graph["nodes"]) or graph["nodes"][node].get("kind") != "kernel":
+                    continue
+                launch = graph["launches"][graph["nodes"][node]["launch"]]
+                events.append({"ph": "X", "cat": "kernel", "name": functions[launch["function"]], "pid": 0, "tid": stream, "ts": begin / 1e3, "dur": (end - begin) / 1e3,
+                               "args": {"device": device, "context": 1, "stream": stream, "correlation": replay["correlation"], "grid": launch["grid"], "block": launch["block"],
+                                        "graph id": graph["graph"], "graph node id": graph["graph"] << 32 | node}})
+    return json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}, separators=(",", ":")).encode()
+
+
+def pairs():
+    """Structure and trace of one recording, in the form of join_fuzz.cpp, with and without the graph's node ids and --join."""
+    out = []
+    data = os.path.join(ROOT, "tests/data")
+    for path in sorted(glob.glob(os.path.join(data, "record/*/*.cgl.jsonl.gz"))):
+        records = capture_records(path)
+        structure = [record for record in records if record["type"] not in ("replays", "end")]
+        for graph in records:
+            if graph["type"] == "graph":
+                trace = as_trace(records, graph)
+                both = (b"1" if len(out) % 3 == 0 else b"0") + json_lines(structure) + b"====\n" + (re.sub(rb',"graph id":\d+,"graph node id":\d+', b"", trace) if len(out) % 2 else trace)
+                if b"cudaGraphLaunch" in trace and len(both) <= MAX_SEED_BYTES // 2:
+                    out.append(both)
+    for kind in ("main_first", "alt_first"):
+        dump, trace = cut_dot(os.path.join(data, f"torch/torch_{kind}.dot.gz")), cut_trace(os.path.join(data, f"torch/kineto_{kind}.json.gz"), 16)
+        out += [b"0" + dump + b"====\n" + trace, b"1" + dump + b"====\n" + trace]
+    return out
+
+
+def recordings(target):
+    """The recordings of tests/data that the target reads, cut small."""
+    data = os.path.join(ROOT, "tests/data")
+    out = []
+    if target in ("capture",) + WHOLE_RUNS:
+        out += [cut_capture(path) for path in glob.glob(os.path.join(data, "record/**/*.cgl.jsonl.gz"), recursive=True)]
+        out += [cut_capture(path) for path in glob.glob(os.path.join(ROOT, "reference_models/*/recordings/*.cgl.jsonl.gz"))]
+    if target in ("kineto",) + WHOLE_RUNS:
+        out += [cut_trace(path) for path in glob.glob(os.path.join(data, "torch/*.json.gz"))]
+    if target in ("dot",) + WHOLE_RUNS:
+        out += [cut_dot(path) for path in glob.glob(os.path.join(data, "torch/*.dot.gz"))]
+    return out
+
+
 def seeds(target):
     folders = [target]
     files = []
-    if target == "lint":
+    if target in WHOLE_RUNS:
         folders += IMPORTERS
     for folder in folders:
         files += glob.glob(os.path.join(ROOT, "tests/corpus", folder, "*"))
-    if target in ("dot", "lint"):
+    if target in ("dot",) + WHOLE_RUNS:
         files += glob.glob(os.path.join(ROOT, "tests/data/dot/*.dot*"))
-    if target in ("capture", "lint"):
+    if target in ("capture",) + WHOLE_RUNS:
         files += glob.glob(os.path.join(ROOT, "rules/*/*/*/*.cgl.jsonl*"))
-    if target in ("kineto", "lint"):
+    if target in ("kineto",) + WHOLE_RUNS:
         files += glob.glob(os.path.join(ROOT, "tests/golden/cli/*/*.json"))
-    out = [unpacked(path) for path in files if os.path.isfile(path)]
+    out = [unpacked(path) for path in files if os.path.isfile(path)] + recordings(target)
+    if target == "join":
+        out += pairs()
     if target == "nsys-rows":
         out += [as_rows(path) for path in glob.glob(os.path.join(ROOT, "tests/corpus/nsys-sqlite/*.sqlite"))]
     if target == "moe-config":
@@ -92,14 +229,14 @@ def words(target):
 
 
 def dictionary(target):
-    """The text of a libFuzzer dictionary; for lint the words of all importers."""
-    if target == "lint":
+    """The text of a libFuzzer dictionary; for whole runs the words of all importers."""
+    if target in WHOLE_RUNS + ("join",):
         found = sorted({word for importer in IMPORTERS for word in words(importer)})
     elif target == "compressed":
         found = words("capture")
     else:
         found = words(target)
-    quote = target in ("kineto", "capture", "moe-config", "lint", "compressed")
+    quote = target in ("kineto", "capture", "moe-config", "compressed", "join") + WHOLE_RUNS
     lines = [f'"{word}"' for word in found]
     if quote:
         lines += [f'"\\"{word}\\""' for word in found if re.fullmatch(r"[A-Za-z0-9_]+", word)]
