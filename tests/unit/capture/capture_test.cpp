@@ -105,7 +105,7 @@ TEST(NativeFrames, NameTheirModuleAndSymbol) {
 }
 
 // Not exported: only the program's own symbol table has it.
-constexpr std::uint32_t hidden_line = __LINE__ + 3;
+constexpr std::uint32_t kHiddenLine = __LINE__ + 3;
 [[gnu::noinline]] std::uintptr_t hidden_function() {
   std::array<std::uintptr_t, 1> address{};
   const std::size_t count = native_addresses(address, 1);
@@ -121,7 +121,7 @@ TEST(NativeFrames, NameFunctionsThatAreNotExported) {
     EXPECT_NE(frame.function.find("+0x"), std::string::npos) << "without lines, the module and the offset";
   } else {
     EXPECT_NE(frame.file.find("capture_test.cpp"), std::string::npos) << frame.file;
-    EXPECT_EQ(frame.line, hidden_line);
+    EXPECT_EQ(frame.line, kHiddenLine);
   }
 }
 

@@ -134,7 +134,7 @@ ir::Recording timed_recording() {
              ir::Fact::kernel_names, ir::Fact::replay_streams, ir::Fact::replay_times};
   g.info.name = recording.intern("decode \"b=8\"");
   for (int i = 0; i < 2; ++i) {
-    const std::int64_t t = 1'700'000'000'123'456'789 + i * 10'001;
+    const std::int64_t t = 1'700'000'000'123'456'789 + std::int64_t{i} * 10'001;
     ir::Replay replay;
     replay.correlation = static_cast<std::uint64_t>(100 + i);
     replay.host_start_ns = t - 777;
