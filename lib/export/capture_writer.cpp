@@ -1333,12 +1333,11 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
     CGLINT_TRY(flush(json));
   }
   for (std::size_t first = 0; first < recording.loose_ops.size();) {
-    const auto piece = std::span(recording.loose_ops).subspan(first);
-    const auto ops = piece.first(std::min(piece.size(), kOpsPerRecord));
-    first += ops.size();
+    const std::size_t last = std::min(recording.loose_ops.size(), first + kOpsPerRecord);
     LocalTable<ir::StringId> names;
     TimeBase base;
-    for (const ir::LooseOp& op : ops) {
+    for (std::size_t i = first; i < last; ++i) {
+      const ir::LooseOp op = recording.loose_ops[i];
       names.add(op.name);
       base.include(op.start_ns);
       base.include(op.end_ns);
@@ -1352,7 +1351,8 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
     json.end_array();
     json.key("ops");
     json.begin_array();
-    for (const ir::LooseOp& op : ops) {
+    for (; first < last; ++first) {
+      const ir::LooseOp op = recording.loose_ops[first];
       json.begin_array();
       json.number(names.find(op.name));
       json.string(ir::node_kind_name(op.kind));

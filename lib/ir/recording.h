@@ -12,6 +12,7 @@
 
 #include "base/interner.h"
 #include "ir/graph.h"
+#include "ir/loose_ops.h"
 
 namespace cglint::ir {
 
@@ -97,16 +98,6 @@ struct AllocatorBlock {
   ProcessId process;
 };
 
-// A GPU operation of a trace that belongs to no graph launch.
-struct LooseOp {
-  StringId name;
-  std::int64_t start_ns = 0, end_ns = 0;
-  std::uint64_t stream = 0;
-  std::uint64_t correlation = 0;
-  std::int32_t device = 0;
-  NodeKind kind = NodeKind::kernel;
-};
-
 // A graph equal to an earlier one that had been handed over (ReadOptions::on_graph) and dropped when this became known.
 struct LateInstance {
   GraphId of;
@@ -141,7 +132,7 @@ class Recording {
   base::IdVector<StreamId, Stream> streams;
   base::IdVector<AllocationId, Allocation> allocations;
   std::vector<AllocatorBlock> allocator_blocks;
-  std::vector<LooseOp> loose_ops;     // by start_ns
+  LooseOpStore loose_ops;             // by start_ns
   std::vector<Loss> losses;
   base::IdVector<GraphId, std::unique_ptr<Graph>> graphs;  // null once dropped
   std::vector<LateInstance> late_instances;

@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
 """Writes an Nsight Systems SQLite export of any size (schema 3.24, node mode) for the benchmarks.
 
-    make_nsys.py OUT.sqlite SIZE_MB [mixed|kernels]
+    make_nsys.py OUT.sqlite SIZE_MB [mixed|kernels|eager]
 
 mixed: per graph launch of 300 kernels there are 2400 runtime calls and 1200 NVTX ranges; host events fill most of such reports.
 kernels: the launch calls and the kernels alone, the most operations that a file of a size can hold.
+eager: kernels alone that no graph launched, each with a correlation of its own, on two streams that are written one after the other.
 """
 import os
 import sqlite3
 import sys
 
-BYTES_PER_LAUNCH = {"mixed": 176_000, "kernels": 24_100}  # measured
+BYTES_PER_LAUNCH = {"mixed": 176_000, "kernels": 24_100, "eager": 21_700}  # measured
 
 
 def main():
     path, size = sys.argv[1], int(sys.argv[2]) << 20
     mix = sys.argv[3] if len(sys.argv) > 3 else "mixed"
-    calls, ranges = (2400, 1200) if mix == "mixed" else (1, 0)
+    calls, ranges = {"mixed": (2400, 1200), "kernels": (1, 0), "eager": (0, 0)}[mix]
     if os.path.exists(path):
         os.remove(path)
     launches = max(1, size // BYTES_PER_LAUNCH[mix])
@@ -50,13 +51,18 @@ CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER
     db.execute(numbers.format(600) + "INSERT INTO StringIds SELECT i + 100, 'void bench::kernel_' || i || '<float, ' || (i % 7) || '>(float*)' FROM n")
     db.execute("INSERT INTO StringIds VALUES (1, 'cudaGraphLaunch_v10000'), (2, 'cudaEventRecord_v3020'), (3, 'Graph Node Creation')")
     db.execute(numbers.format(300) + f"INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT 1000 + 10 * i, 1001 + 10 * i, 90, {tid}, 3, {node} + i + 1, NULL FROM n")
+    correlation, graph_node, graph = ("1000 + i", "NULL", "NULL") if mix == "eager" else ("1000 + i / 300", f"{node} + i % 300 + 1", "9")
+    # Eager: every other run of eight kernels is on stream 20 and starts when the run before it does.
+    start = "10000000 + 3000 * (i - CASE WHEN i / 8 % 2 = 1 THEN 8 ELSE 0 END)" if mix == "eager" else "10000000 + 3000 * i"
+    stream = "CASE WHEN i / 8 % 2 = 1 THEN 20 ELSE 7 END" if mix == "eager" else "CASE WHEN i % 19 = 3 THEN 20 ELSE 7 END"
     db.execute(numbers.format(300 * launches) +
-               f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT 10000000 + 3000 * i, 10002400 + 3000 * i, 0, 1, NULL, CASE WHEN i % 19 = 3 THEN 20 ELSE 7 END,"
-               f" 1000 + i / 300, {pid}, 100 + i % 300, 100 + i % 300, 100 + i % 300, NULL, NULL, 64, 1 + i % 32, 8, 1, 128, 1, 1, 1024, 0, 0, 0, i, 0,"
-               f" {node} + i % 300 + 1, NULL, 9, 0, 0, 0 FROM n")
-    db.execute(numbers.format(calls * launches) +
-               f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT 9900000 + {900000 // calls} * i, 9900300 + {900000 // calls} * i, 0, {tid},"
-               f" CASE WHEN i % {calls} = 0 THEN 1000 + i / {calls} ELSE 1000000000 + i END, CASE WHEN i % {calls} = 0 THEN 1 ELSE 2 END, 0, NULL FROM n")
+               f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT {start}, {start} + 2400, 0, 1, NULL, {stream},"
+               f" {correlation}, {pid}, 100 + i % 300, 100 + i % 300, 100 + i % 300, NULL, NULL, 64, 1 + i % 32, 8, 1, 128, 1, 1, 1024, 0, 0, 0, i, 0,"
+               f" {graph_node}, NULL, {graph}, 0, 0, 0 FROM n")
+    if calls:
+        db.execute(numbers.format(calls * launches) +
+                   f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT 9900000 + {900000 // calls} * i, 9900300 + {900000 // calls} * i, 0, {tid},"
+                   f" CASE WHEN i % {calls} = 0 THEN 1000 + i / {calls} ELSE 1000000000 + i END, CASE WHEN i % {calls} = 0 THEN 1 ELSE 2 END, 0, NULL FROM n")
     if ranges:
         db.execute(numbers.format(ranges * launches) +
                    f"INSERT INTO NVTX_EVENTS SELECT 750 * i, 750 * i + 700, 59, NULL, NULL, NULL, 'model.layers.' || (i % 61), {tid}, NULL, NULL, 0 FROM n")

@@ -308,8 +308,7 @@ base::Result<ir::Recording> Reader::run() {
   if (!in_segment_) return make_error(ErrorCode::malformed, "the file holds no capture header", 0);
   close_segment();
   report_counts();
-  std::stable_sort(recording_.loose_ops.begin(), recording_.loose_ops.end(),
-                   [](const ir::LooseOp& a, const ir::LooseOp& b) { return a.start_ns < b.start_ns; });
+  recording_.loose_ops.sort_by_start();
   recording_.has_timeline = timeline_ || !recording_.loose_ops.empty();
   recording_.file = source_.name();
   recording_.format = "capture";

@@ -129,18 +129,19 @@ void Builder::sort_operations() {
   TimelineOps& ops = t_.ops;
   const auto count = static_cast<std::uint32_t>(ops.size());
   if (count == 0) return;
-  std::vector<TimelineOps::Run> runs{{0, 0}};
   bool sorted = true;
+  std::uint32_t run_count = 0;
+  std::uint64_t previous = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (i != 0 && key_of(ops[i]) != key_of(ops[i - 1])) {
-      sorted = sorted && key_of(ops[i - 1]) < key_of(ops[i]);
-      runs.push_back({i, 0});
+    const std::uint64_t key = key_of(ops[i]);
+    if (i == 0 || key != previous) {
+      sorted = sorted && previous <= key;
+      ++run_count;
     }
-    ++runs.back().count;
+    previous = key;
   }
   std::vector<std::uint32_t> order;
-  if (!sorted && runs.size() > count / 3) {
-    runs = {};
+  if (!sorted && run_count > count / 3) {
     order.resize(count);
     std::iota(order.begin(), order.end(), 0U);
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -149,6 +150,14 @@ void Builder::sort_operations() {
     });
     ops.permute(0, order);
   } else if (!sorted) {
+    std::vector<TimelineOps::Run> runs;
+    runs.reserve(run_count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint64_t key = key_of(ops[i]);
+      if (i == 0 || key != previous) runs.push_back({i, 0});
+      ++runs.back().count;
+      previous = key;
+    }
     std::sort(runs.begin(), runs.end(), [&](const TimelineOps::Run& a, const TimelineOps::Run& b) {
       const std::uint64_t x = key_of(ops[a.first]), y = key_of(ops[b.first]);
       return x != y ? x < y : a.first < b.first;
@@ -176,7 +185,7 @@ void Builder::group_operations() {
   std::sort(t_.lost_correlations.begin(), t_.lost_correlations.end());
 
   std::vector<std::uint8_t> launch_used(t_.launches.size(), 0);
-  std::vector<std::uint32_t> loose;
+  std::vector<TimelineOps::Run> loose;
   const auto add_group = [&](std::uint32_t first, std::uint32_t count, std::uint32_t launch) {
     Group group;
     group.first = first;
@@ -241,26 +250,27 @@ void Builder::group_operations() {
       add_group(first, count, kNone);
     } else {
       if (correlation != 0 && count > 1) ++early_groups_;
-      for (std::uint32_t i = first; i < last; ++i) loose.push_back(i);
+      if (loose.empty() || loose.back().first + loose.back().count != first) loose.push_back({first, 0});
+      loose.back().count += count;
     }
     first = last;
   }
   for (const std::uint8_t used : launch_used)
     if (used == 0) ++launches_without_ops_;
 
-  std::sort(loose.begin(), loose.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return ops[a].start_ns != ops[b].start_ns ? ops[a].start_ns < ops[b].start_ns : a < b;
-  });
-  recording_.loose_ops.reserve(loose.size());
-  for (const std::uint32_t i : loose) {
-    const TimelineOp& o = ops[i];
-    const OpShape& shape = t_.shape(o.shape);
-    const Lane& lane = t_.lane(o.lane);
-    recording_.loose_ops.push_back(
-        {shape.name, o.start_ns, o.start_ns + o.dur_ns, lane.stream,
-         o.correlation, lane.device, shape.kind});
-    t_.ops.release(i, 1);
+  std::size_t loose_count = 0;
+  for (const TimelineOps::Run& run : loose) loose_count += run.count;
+  recording_.loose_ops.reserve(loose_count);
+  for (const TimelineOps::Run& run : loose) {
+    for (std::uint32_t i = run.first; i < run.first + run.count; ++i) {
+      const TimelineOp o = ops[i];
+      const OpShape& shape = t_.shape(o.shape);
+      const Lane& lane = t_.lane(o.lane);
+      recording_.loose_ops.push_back({shape.name, o.start_ns, o.start_ns + o.dur_ns, lane.stream, o.correlation, lane.device, shape.kind});
+      ops.release(i, 1);
+    }
   }
+  recording_.loose_ops.sort_by_start();
   // By time of the launch call where it is known, else of the first operation.
   std::sort(groups_.begin(), groups_.end(), [this](const Group& a, const Group& b) {
     const std::int64_t x = a.launch != kNone ? t_.launches[a.launch].start_ns : a.start_ns;
