@@ -41,6 +41,10 @@ std::string_view category(ir::NodeKind kind) {
       return "gpu_memcpy";
     case ir::NodeKind::memset:
       return "gpu_memset";
+    case ir::NodeKind::event_record:
+      return "graph_event_node";
+    case ir::NodeKind::host:
+      return "graph_host_node";
     default:
       return "graph_node";
   }
@@ -57,6 +61,7 @@ class TraceWriter {
     json_.field("displayTimeUnit", "ns");
     json_.field("baseTimeNanoseconds", base_ns_);
     json_.field("traceName", std::string_view(r_.file));
+    write_process();
     json_.key("traceEvents");
     json_.begin_array();
     for (const GraphId id : r_.graphs.ids()) {
@@ -75,7 +80,7 @@ class TraceWriter {
       json_.begin_object();
       json_.field("device", op.device);
       json_.field("stream", op.stream);
-      if (op.correlation != 0) json_.field("correlation", op.correlation);
+      json_.field("correlation", op.correlation);  // 0 as well: one that is missing beside others reads as lost
       json_.end_object();
       json_.end_object();
       lanes_.emplace(op.device, op.stream);
@@ -102,6 +107,41 @@ class TraceWriter {
     }
     for (const ir::LooseOp& op : r_.loose_ops) least = std::min(least, op.start_ns);
     if (least != std::numeric_limits<std::int64_t>::max()) base_ns_ = least;
+  }
+  // What ran where, as Kineto writes it. A trace has one process.
+  void write_process() {
+    for (const ir::Process& process : r_.processes)
+      for (const ir::Gpu& gpu : process.gpus) is_rocm_ = is_rocm_ || gpu.is_amd;
+    if (r_.processes.size() != 1) return;
+    const ir::Process& process = r_.processes[ir::ProcessId(0)];
+    if (!process.gpus.empty()) {
+      json_.key("deviceProperties");
+      json_.begin_array();
+      for (const ir::Gpu& gpu : process.gpus) {
+        json_.begin_object();
+        json_.field("id", std::max(gpu.device, 0));
+        json_.field("name", r_.text(gpu.name));
+        if (gpu.uuid != ir::kEmptyString) json_.field("uuid", r_.text(gpu.uuid));
+        if (gpu.memory_bytes != 0) json_.field("totalGlobalMem", gpu.memory_bytes);
+        if (gpu.compute_major != 0) {
+          json_.field("computeMajor", gpu.compute_major);
+          json_.field("computeMinor", gpu.compute_minor);
+        }
+        if (gpu.sm_count != 0) json_.field("numSms", gpu.sm_count);
+        json_.end_object();
+      }
+      json_.end_array();
+    }
+    if (process.driver_version != 0) json_.field("cuda_driver_version", process.driver_version);
+    if (process.runtime_version != 0) json_.field("cuda_runtime_version", process.runtime_version);
+    if (process.cupti_version != 0) json_.field("cupti_version", process.cupti_version);
+    if (process.rank >= 0 || process.world_size >= 0) {
+      json_.key("distributedInfo");
+      json_.begin_object();
+      if (process.rank >= 0) json_.field("rank", process.rank);
+      if (process.world_size >= 0) json_.field("world_size", process.world_size);
+      json_.end_object();
+    }
   }
   static bool has_host_time(const ir::Replay& replay) {
     return replay.host_start_ns != 0 || replay.host_end_ns != 0;
@@ -197,12 +237,12 @@ class TraceWriter {
     std::uint32_t number = 0;
     for (const ir::Replay& replay : graph.replays) {
       if (has_host_time(replay)) {
-        slice("cudaGraphLaunch", "cuda_runtime", kHostPid, 0, replay.host_start_ns, replay.host_end_ns);
+        slice(is_rocm_ ? "hipGraphLaunch" : "cudaGraphLaunch", is_rocm_ ? "hip_runtime" : "cuda_runtime", kHostPid, 0, replay.host_start_ns, replay.host_end_ns);
         json_.key("args");
         json_.begin_object();
         node_args(graph, id, NodeId());
         json_.field("replay", number);
-        if (replay.correlation != 0) json_.field("correlation", replay.correlation);
+        json_.field("correlation", replay.correlation);
         json_.end_object();
         json_.end_object();
         has_host_ = true;
@@ -217,7 +257,7 @@ class TraceWriter {
         json_.begin_object();
         json_.field("device", op.device);
         json_.field("stream", op.stream);
-        if (replay.correlation != 0) json_.field("correlation", replay.correlation);
+        json_.field("correlation", replay.correlation);
         node_args(graph, id, op.node);
         json_.field("replay", number);
         json_.end_object();
@@ -327,7 +367,8 @@ class TraceWriter {
       if (graph == nullptr || graph->replays.empty()) continue;
       for (const ir::Replay& replay : graph->replays)
         if (!replay.complete) incomplete.insert(replay.correlation);
-      for (const ir::Fact fact : {ir::Fact::replay_streams, ir::Fact::replay_times}) {
+      // What the events will say whether it is known or not. Launch configurations are only written where they are known.
+      for (const ir::Fact fact : {ir::Fact::replay_streams, ir::Fact::replay_times, ir::Fact::kernel_names, ir::Fact::node_identity}) {
         if (graph->facts.contains(fact)) continue;
         const auto known = std::find_if(graph->spoiled.begin(), graph->spoiled.end(),
                                         [&](const ir::SpoiledFact& entry) { return entry.fact == fact; });
@@ -337,9 +378,10 @@ class TraceWriter {
     const bool lossy = std::any_of(r_.losses.begin(), r_.losses.end(), [](const ir::Loss& loss) {
       return loss.severity != ir::Loss::Severity::info;
     });
-    if (spoiled.empty() && incomplete.empty() && !lossy) return;
+    if (spoiled.empty() && incomplete.empty() && !lossy && !is_rocm_) return;
     json_.key("cglint");
     json_.begin_object();
+    if (is_rocm_) json_.field("rocm", true);
     json_.key("spoiled");
     json_.begin_array();
     for (const auto& [entry, unused] : spoiled) {
@@ -387,6 +429,7 @@ class TraceWriter {
   std::int64_t base_ns_ = 0;
   std::uint64_t next_flow_ = 0;
   bool has_host_ = false;
+  bool is_rocm_ = false;
   std::set<std::pair<std::int32_t, std::uint64_t>> lanes_;
 };
 

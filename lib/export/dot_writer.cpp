@@ -127,18 +127,43 @@ class DotWriter {
     return it->second;
   }
 
+  // A node's name. Its number is its place in creation order; where that is not known, nothing may read like one.
+  static std::string node_name(const Graph& graph, NodeId node, std::size_t cluster) {
+    return fmt::format("\"graph_{}_node_{}{}\"", cluster, graph.facts.contains(ir::Fact::creation_order) ? "" : "n", node.index());
+  }
+
+  // The short forms of copies and fills, for graphs that do not know their addresses: "(HtoD,640)", "(171,640)". What is not known of the two is left out.
+  static std::string copy_summary(const ir::MemcpyNode& copy) {
+    const bool has_kind = copy.src_kind != ir::MemoryKind::unknown || copy.dst_kind != ir::MemoryKind::unknown;
+    if (!has_kind && copy.bytes() == 0) return {};
+    std::string kind = fmt::format("{}to{}", side_letter(copy.src_kind), side_letter(copy.dst_kind));
+    const auto letter_tells = [](ir::MemoryKind side) {
+      return side == ir::MemoryKind::device || side == ir::MemoryKind::array || side == ir::MemoryKind::unknown;
+    };
+    if (!letter_tells(copy.src_kind) || !letter_tells(copy.dst_kind))
+      kind += fmt::format(" ({} to {})", side_word(copy.src_kind), side_word(copy.dst_kind));
+    return fmt::format("({},{})\n", kind, copy.bytes() != 0 ? std::to_string(copy.bytes()) : std::string());
+  }
+  static std::string fill_summary(const ir::MemsetNode& fill) {
+    if (fill.value == 0 && fill.bytes() == 0) return {};
+    return fmt::format("({},{})\n", fill.value != 0 ? std::to_string(fill.value) : std::string(),
+                       fill.bytes() != 0 ? std::to_string(fill.bytes()) : std::string());
+  }
+
   void write_node(const Graph& graph, NodeId node, std::size_t cluster, std::size_t topology_id) {
-    const std::string id = fmt::format("{} (topoId: {})", node.index(), topology_id);
-    out_ += fmt::format("\"graph_{}_node_{}\"", cluster, node.index());
+    const bool has_order = graph.facts.contains(ir::Fact::creation_order);
+    const std::string id = has_order ? fmt::format("{} (topoId: {})", node.index(), topology_id) : fmt::format("? (topoId: {})", topology_id);
+    out_ += node_name(graph, node, cluster);
     const std::uint32_t side = graph.side[node];
     const auto in = [&](const auto& table) { return side < table.size(); };
     // Kinds without rows: a box with a few lines.
-    const auto box = [&](std::string_view type, const std::string& rows) {
-      out_ += fmt::format("[style=\"solid\" shape=\"rectangle\" label=\"{}\n{}\n{}\"];\n\n", id, type, rows);
+    const auto box = [&](std::string_view type, const std::string& rows, std::string_view shape = "rectangle") {
+      out_ += fmt::format("[style=\"solid\" shape=\"{}\" label=\"{}{}\n{}\"];\n\n", shape, has_order ? id + "\n" : std::string(), type, rows);
     };
     const auto hex = [](std::string_view key, std::uint64_t value) {
-      return fmt::format("{}: 0x{:016X}\n", key, value);
+      return value != 0 ? fmt::format("{}: 0x{:016X}\n", key, value) : std::string();
     };
+    const bool has_copy_params = graph.facts.contains(ir::Fact::copy_params);
     switch (graph.kind[node]) {
       case NodeKind::kernel: {
         out_ += fmt::format("[style=\"bold\" shape=\"record\" label=\"{{KERNEL\n| {{ID | {} | ", id);
@@ -159,28 +184,28 @@ class DotWriter {
         return;
       }
       case NodeKind::memcpy: {
-        const ir::MemcpyNode copy = graph.memcpy(node) != nullptr ? *graph.memcpy(node) : ir::MemcpyNode();
+        if (graph.memcpy(node) == nullptr) return box("MEMCPY", "", "trapezium");
+        const ir::MemcpyNode& copy = *graph.memcpy(node);
+        if (!has_copy_params) return box("MEMCPY", copy_summary(copy), "trapezium");
         out_ += fmt::format(
             "[style=\"solid\" shape=\"record\" label=\"{{\nMEMCPY\n| {{{{ID | node handle}} | {{{} | "
             "0x{:016X}}}}}\n",
             id, 0);
         out_ += fmt::format("| {{kind | {}to{} ({} to {})}}\n", side_letter(copy.src_kind),
                             side_letter(copy.dst_kind), side_word(copy.src_kind), side_word(copy.dst_kind));
-        if (graph.memcpy(node) != nullptr) {
-          out_ += fmt::format(
-              "| {{{{srcPtr | dstPtr}} | {{pitch | ptr | xsize | ysize | pitch | ptr | xsize | ysize}} | "
-              "{{{} | 0x{:016X} | 0 | "
-              "0 | {} | 0x{:016X} | 0 | 0}}}}\n",
-              copy.src_pitch_bytes, copy.src, copy.dst_pitch_bytes, copy.dst);
-          out_ += fmt::format("| {{Extent | {{{{Width | {}}} | {{Height | {}}} | {{Depth | {}}}}}}}\n",
-                              copy.width_bytes, copy.height, copy.depth);
-        }
+        out_ += fmt::format(
+            "| {{{{srcPtr | dstPtr}} | {{pitch | ptr | xsize | ysize | pitch | ptr | xsize | ysize}} | "
+            "{{{} | 0x{:016X} | 0 | "
+            "0 | {} | 0x{:016X} | 0 | 0}}}}\n",
+            copy.src_pitch_bytes, copy.src, copy.dst_pitch_bytes, copy.dst);
+        out_ += fmt::format("| {{Extent | {{{{Width | {}}} | {{Height | {}}} | {{Depth | {}}}}}}}\n", copy.width_bytes, copy.height, copy.depth);
         out_ += "}\"];\n\n";
         return;
       }
       case NodeKind::memset: {
         const ir::MemsetNode* fill = graph.memset(node);
-        if (fill == nullptr) return box("MEMSET", "");
+        if (fill == nullptr) return box("MEMSET", "", "invtrapezium");
+        if (!has_copy_params) return box("MEMSET", fill_summary(*fill), "invtrapezium");
         out_ += fmt::format(
             "[style=\"solid\" shape=\"record\" label=\"{{MEMSET\n| {{{{ID | node handle | dptr | pitch | "
             "value | elementSize | "
@@ -189,7 +214,15 @@ class DotWriter {
         return;
       }
       case NodeKind::host:
-        return box("HOST", in(graph.hosts) ? hex("userData", graph.hosts[side].user_data) : std::string());
+      {
+        std::string rows;
+        if (in(graph.hosts)) {
+          const std::string_view function = recording_.text(graph.hosts[side].function);
+          if (function.starts_with("0x")) rows = fmt::format("fn: {}\n", function);  // an address; DOT has no place for a name
+          rows += hex("userData", graph.hosts[side].user_data);
+        }
+        return box("HOST", rows);
+      }
       case NodeKind::empty:
         return box("EMPTY", "");
       case NodeKind::event_record:
@@ -204,6 +237,7 @@ class DotWriter {
       case NodeKind::mem_free: {
         const bool is_alloc = graph.kind[node] == NodeKind::mem_alloc;
         const ir::AllocNode alloc = in(graph.allocs) ? graph.allocs[side] : ir::AllocNode();
+        if (alloc.address == 0 && alloc.bytes == 0) return box(is_alloc ? "MEM_ALLOC" : "MEM_FREE", "");
         out_ += fmt::format(
             "[style=\"solid\" shape=\"record\" label=\"{{\n{}\n| {{{{ID | node handle}} | {{{} | "
             "0x{:016X}}}}}\n",
@@ -223,6 +257,7 @@ class DotWriter {
       case NodeKind::batch_mem_op: {
         const ir::BatchMemOpNode batch =
             in(graph.batch_mem_ops) ? graph.batch_mem_ops[side] : ir::BatchMemOpNode();
+        if (batch.count == 0) return box("BATCH_MEM_OP", "");
         out_ += fmt::format(
             "[style=\"solid\" shape=\"record\" label=\"{{\nBATCH_MEM_OP\n| {{{{ID | node handle | count | "
             "flags }} | {{{} | 0x{:016X} "
@@ -288,8 +323,7 @@ class DotWriter {
     std::vector<std::uint32_t> place(graph.node_count(), 0);
     for (const ir::EdgeId edge : graph.edges()) {
       const NodeId from = graph.edge_from[edge], to = graph.edge_to[edge];
-      out_ += fmt::format("\"graph_{0}_node_{1}\" -> \"graph_{0}_node_{2}\" [headlabel={3}", cluster,
-                          from.index(), to.index(), place[to.index()]++);
+      out_ += fmt::format("{} -> {} [headlabel={}", node_name(graph, from, cluster), node_name(graph, to, cluster), place[to.index()]++);
       const ir::EdgeData data = graph.data(edge);
       if (data.is_programmatic()) out_ += " style=\"dashed\" label=\"programmatic\"";
       if (data.is_launch_order()) out_ += " style=\"dotted\" label=\"launch order\"";

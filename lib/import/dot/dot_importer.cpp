@@ -323,7 +323,7 @@ ir::MemoryKind memory_kind(std::string_view text) {
   if (text.starts_with("DEVICE")) return ir::MemoryKind::device;
   if (text.starts_with("HOST PINNED")) return ir::MemoryKind::host_pinned;
   if (text.starts_with("HOST PAGEABLE")) return ir::MemoryKind::host_pageable;
-  if (text.starts_with("MANAGED")) return ir::MemoryKind::managed;
+  if (text.starts_with("MANAGED") || text.starts_with("UNIFIED")) return ir::MemoryKind::managed;
   if (text.starts_with("ARRAY")) return ir::MemoryKind::array;
   return ir::MemoryKind::unknown;
 }
@@ -583,7 +583,7 @@ void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
         set_copy_kinds(first, out.memcpy);
         out.memcpy.width_bytes = second;
         scratch_ = "Memcpy ";
-        scratch_ += first;
+        scratch_ += first.substr(0, first.find(' '));
         out.escaped_name = recording_.text(recording_.intern(scratch_));
       }
       break;

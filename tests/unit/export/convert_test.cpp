@@ -47,20 +47,34 @@ void expect_same_dot_graph(const ir::Recording& ra, const ir::Graph& a, const ir
         EXPECT_EQ(k->dynamic_shared_bytes, b.kernel(node)->dynamic_shared_bytes);
       }
     }
-    if (const ir::MemcpyNode* m = a.memcpy(node)) {
+    const bool has_copy_params = a.facts.contains(ir::Fact::copy_params);
+    if (const ir::MemcpyNode* m = a.memcpy(node); m != nullptr && !has_copy_params) {
+      EXPECT_FALSE(b.facts.contains(ir::Fact::copy_params));
+      EXPECT_EQ(b.memcpy(node)->src, 0U);
+      EXPECT_EQ(b.memcpy(node)->dst, 0U);
+      EXPECT_EQ(b.memcpy(node)->bytes(), m->bytes());
+      EXPECT_EQ(b.memcpy(node)->src_kind, m->src_kind);
+      EXPECT_EQ(b.memcpy(node)->dst_kind, m->dst_kind);
+    } else if (m != nullptr) {
       EXPECT_EQ(m->src, b.memcpy(node)->src);
       EXPECT_EQ(m->dst, b.memcpy(node)->dst);
       EXPECT_EQ(m->width_bytes, b.memcpy(node)->width_bytes);
       EXPECT_EQ(m->height, b.memcpy(node)->height);
       EXPECT_EQ(m->depth, b.memcpy(node)->depth);
     }
-    if (const ir::MemsetNode* m = a.memset(node)) {
+    if (const ir::MemsetNode* m = a.memset(node); m != nullptr && !has_copy_params) {
+      EXPECT_FALSE(b.facts.contains(ir::Fact::copy_params));
+      EXPECT_EQ(b.memset(node)->dst, 0U);
+      EXPECT_EQ(b.memset(node)->bytes(), m->bytes());
+      EXPECT_EQ(b.memset(node)->value, m->value);
+    } else if (m != nullptr) {
       EXPECT_EQ(m->dst, b.memset(node)->dst);
       EXPECT_EQ(m->value, b.memset(node)->value);
       EXPECT_EQ(m->width, b.memset(node)->width);
       EXPECT_EQ(m->element_bytes, b.memset(node)->element_bytes);
     }
   }
+  EXPECT_TRUE(a.node_count() == 0 || a.facts.contains(ir::Fact::creation_order) == b.facts.contains(ir::Fact::creation_order));
   ASSERT_EQ(a.edge_count(), b.edge_count());
   for (const ir::EdgeId edge : a.edges()) {
     EXPECT_EQ(a.edge_from[edge], b.edge_from[edge]);
@@ -86,6 +100,54 @@ TEST(DotWriter, GraphsComeBackThroughTheImporter) {
     }
   }
   EXPECT_GT(bodies, 50);
+}
+
+// One node of each kind that has parameters, none of them known but the sizes.
+TEST(DotWriter, WhatIsNotKnownIsNotWritten) {
+  ir::Recording recording;
+  recording.processes.push_back(ir::Process());
+  ir::GraphBuilder builder;
+  const ir::StringId name = recording.intern("x");
+  ir::KernelNode kernel;
+  kernel.function = recording.intern_function("k");
+  builder.add_kernel(recording.intern("k"), kernel);
+  ir::MemcpyNode copy;
+  copy.width_bytes = 640;
+  builder.add_memcpy(name, copy);
+  copy.src_kind = ir::MemoryKind::host_pinned;
+  copy.dst_kind = ir::MemoryKind::device;
+  builder.add_memcpy(name, copy);
+  copy = {};
+  copy.src_kind = copy.dst_kind = ir::MemoryKind::device;
+  builder.add_memcpy(name, copy);
+  builder.add_memcpy(name, {});
+  ir::MemsetNode fill;
+  fill.width = 16;
+  fill.element_bytes = 4;
+  builder.add_memset(name, fill);
+  builder.add_memset(name, {});
+  builder.add_host(name, {});
+  builder.add_event(ir::NodeKind::event_record, name, {});
+  builder.add_alloc(ir::NodeKind::mem_alloc, name, {});
+  builder.add_alloc(ir::NodeKind::mem_free, name, {});
+  builder.add_batch_mem_op(name, {});
+  builder.add_edge(ir::NodeId(0), ir::NodeId(1));
+  builder.add_edge(ir::NodeId(2), ir::NodeId(5));
+  builder.graph().facts = {ir::Fact::nodes, ir::Fact::edges, ir::Fact::kernel_names};
+  const ir::GraphId id = recording.graphs.push_back(*builder.finish());
+  const std::string text = dot_of(recording, id);
+  EXPECT_EQ(text.find("0x"), std::string::npos) << text;
+  for (const char* part : {"shape=\"trapezium\" label=\"MEMCPY\n(UtoU,640)\n\"", "MEMCPY\n(HtoD (HOST PINNED to DEVICE),640)\n", "MEMCPY\n(DtoD,)\n", "label=\"MEMCPY\n\"",
+                           "shape=\"invtrapezium\" label=\"MEMSET\n(,64)\n\"", "label=\"MEMSET\n\"", "label=\"HOST\n\"", "label=\"EVENT_RECORD\n\"", "label=\"MEM_ALLOC\n\"",
+                           "label=\"MEM_FREE\n\"", "label=\"BATCH_MEM_OP\n\""})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  const ir::Recording read = import_text(*import::make_dot_importer(), text);
+  ASSERT_EQ(read.graphs.size(), 1U);
+  const ir::Graph& back = *read.graphs[ir::GraphId(0)];
+  EXPECT_EQ(back.facts, recording.graphs[id]->facts) << "neither addresses nor a creation order were known";
+  EXPECT_TRUE(read.losses.empty());
+  expect_same_dot_graph(recording, *recording.graphs[id], read, back);
+  EXPECT_EQ(dot_of(read, ir::GraphId(0)), text) << "and once more";
 }
 
 TEST(DotWriter, PlainNamesComeBackExactly) {
@@ -131,7 +193,8 @@ ir::Recording timed_recording() {
   builder.add_edge(ir::NodeId(0), ir::NodeId(2));
   builder.add_edge(ir::NodeId(1), ir::NodeId(2));
   g.facts = {ir::Fact::nodes,        ir::Fact::edges,          ir::Fact::creation_order,
-             ir::Fact::kernel_names, ir::Fact::replay_streams, ir::Fact::replay_times};
+             ir::Fact::kernel_names, ir::Fact::replay_streams, ir::Fact::replay_times,
+             ir::Fact::node_identity};
   g.info.name = recording.intern("decode \"b=8\"");
   for (int i = 0; i < 2; ++i) {
     const std::int64_t t = 1'700'000'000'123'456'789 + std::int64_t{i} * 10'001;
@@ -220,6 +283,51 @@ TEST(ChromeTrace, DoubtsComeBackWithTheTrace) {
   text.clear();
   ASSERT_TRUE(exporter::write_chrome_trace(timed_recording(), *exporter::make_string_sink(text)).has_value());
   EXPECT_EQ(text.find("\"cglint\""), std::string::npos);
+}
+
+TEST(ChromeTrace, NamesAndIdsThatWereNotKnownAreNotKnownAfterwards) {
+  for (const ir::Fact fact : {ir::Fact::kernel_names, ir::Fact::node_identity}) {
+    ir::Recording recording = timed_recording();
+    recording.graphs[ir::GraphId(0)]->facts.erase(fact);
+    std::string text;
+    ASSERT_TRUE(exporter::write_chrome_trace(recording, *exporter::make_string_sink(text)).has_value());
+    const ir::Recording read = import_text(*import::make_kineto_importer(), text);
+    ASSERT_EQ(read.graphs.size(), 1U);
+    EXPECT_FALSE(read.graphs[ir::GraphId(0)]->facts.contains(fact));
+    EXPECT_TRUE(read.losses.empty());
+  }
+}
+
+TEST(ChromeTrace, ARocmTraceStaysOne) {
+  const auto event = [](std::string_view name, int ts) {
+    return R"({"ph": "X", "cat": "kernel", "name": ")" + std::string(name) + R"(", "pid": 2, "tid": 7, "ts": )" + std::to_string(ts) +
+           R"(, "dur": 1, "args": {"device": 2, "stream": 7, "correlation": 1, "grid": [1, 1, 1], "block": [64, 1, 1]}})";
+  };
+  const std::string launch = R"({"ph": "X", "cat": "hip_runtime", "name": "hipGraphLaunch", "pid": 9, "tid": 9, "ts": 1, "dur": 2, "args": {"correlation": 1}})";
+  const std::string devices = R"("deviceProperties": [{"id": 2, "name": "MI300X", "totalGlobalMem": 206141652992, "numSms": 304}], "distributedInfo": {"rank": 2, "world_size": 8},)";
+  for (const bool has_devices : {true, false})
+    for (const bool has_launch : {true, false}) {
+      std::string text = "{" + (has_devices ? devices : std::string()) + R"("roctracer_version": 4, "traceEvents": [)" + (has_launch ? launch + "," : std::string()) + event("a", 10) + "," +
+                         event("b", 12) + "]}";
+      for (int round = 0; round < 2; ++round) {
+        const ir::Recording read = import_text(*import::make_kineto_importer(), text);
+        ASSERT_EQ(read.graphs.size(), 1U);
+        const ir::Graph& graph = *read.graphs[ir::GraphId(0)];
+        EXPECT_FALSE(graph.facts.contains(ir::Fact::replay_streams));
+        EXPECT_TRUE(std::any_of(graph.spoiled.begin(), graph.spoiled.end(),
+                                [&](const ir::SpoiledFact& spoiled) { return read.text(spoiled.reason).starts_with("ROCm traces"); }));
+        const ir::Process& process = read.processes[ir::ProcessId(0)];
+        ASSERT_EQ(process.gpus.size(), 1U);
+        EXPECT_TRUE(process.gpus[0].is_amd);
+        EXPECT_EQ(process.gpus[0].device, 2);
+        EXPECT_EQ(read.text(process.gpus[0].name), has_devices ? "MI300X" : "");
+        EXPECT_EQ(process.rank, has_devices ? 2 : -1);
+        text.clear();
+        ASSERT_TRUE(exporter::write_chrome_trace(read, *exporter::make_string_sink(text)).has_value());
+        EXPECT_EQ(text.find("cudaGraphLaunch"), std::string::npos);
+        EXPECT_EQ(text.find("hipGraphLaunch") != std::string::npos, has_launch);
+      }
+    }
 }
 
 TEST(ChromeTrace, WithoutReplaysThePredictionIsDrawnAndSaysSo) {
