@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,11 +40,19 @@ int print_capabilities();
 
 std::string version_text();        // "0.1.0"
 
+// The files that arguments stand for (files, directories, globs, "-"), each once, in order. A name that leads nowhere is an error of
+// its own; the others are still read.
+struct InputPath {
+  std::string path;
+  std::optional<base::Error> error;
+};
+std::vector<InputPath> input_paths(std::span<const std::string> arguments);
+
 // Where a file is written: "-" or "" is standard output. The file appears whole or not at all (export/part_file.h). Returns false
 // after printing one line to stderr.
 bool write_output(const std::string& path, const std::string& text);
 // True, after one line on stderr, if `output` is one of the files that are read: writing would destroy it. Names need not be equal.
-bool overwrites_input(const std::string& output, std::span<const std::string> inputs);
+bool overwrites_input(const std::string& output, std::span<const InputPath> inputs);
 void print_stderr(const std::string& text);  // as it is; failures are ignored
 void print_error(const std::string& line);   // "cglint: error: ..." on stderr, control characters escaped
 

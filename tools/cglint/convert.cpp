@@ -33,6 +33,10 @@ std::string format_of(const std::string& output) {
   return "";
 }
 
+std::string_view format_name(std::string_view format) {
+  return format == "capture" ? "a capture file" : format == "dot" ? "DOT" : "a Chrome trace";
+}
+
 struct Choice {
   ir::GraphId graph;
   bool passes_over_eager = false;  // there is eager work as well
@@ -90,7 +94,12 @@ void print_spoiled(const ir::Recording& recording, const std::string& input) {
 }
 
 int run_convert(const ConvertOptions& options) {
-  const std::string to = options.to.empty() ? format_of(options.output) : options.to;
+  const std::string by_name = format_of(options.output);
+  const std::string to = options.to.empty() ? by_name : options.to;
+  if (!by_name.empty() && by_name != to) {
+    print_error(fmt::format("the name '{}' is that of {}, --to says {}", base::printable(options.output), format_name(by_name), to));
+    return kExitUsage;
+  }
   if (to.empty()) {
     print_error(fmt::format("cannot tell the format from the name '{}': give --to capture, dot or chrome-trace", base::printable(options.output)));
     return kExitUsage;
@@ -100,7 +109,12 @@ int run_convert(const ConvertOptions& options) {
     print_error(fmt::format("{} is written uncompressed; pipe '-' through gzip instead", to));
     return kExitUsage;
   }
-  if (overwrites_input(options.output, std::span(&options.input, 1))) return kExitUsage;
+  if (!options.graph.empty() && to != "dot") {
+    print_error(fmt::format("--graph is for DOT, which holds one graph; {} holds them all", format_name(to)));
+    return kExitUsage;
+  }
+  const InputPath input{options.input, std::nullopt};
+  if (overwrites_input(options.output, std::span(&input, 1))) return kExitUsage;
   Progress progress(true);
   import::ReadOptions read;
   read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(options.input, done, total); };
@@ -145,8 +159,8 @@ int run_convert(const ConvertOptions& options) {
         auto stats = exporter::write_chrome_trace(*recording, **sink);
         if (stats) {
           summary = base::count_of(stats->operations, "operation");
-          if (stats->predicted_graphs > 0) summary += fmt::format(", {} graphs on predicted streams", stats->predicted_graphs);
-          if (stats->skipped_graphs > 0) summary += fmt::format(", {} graphs left out (no replay, no prediction)", stats->skipped_graphs);
+          if (stats->predicted_graphs > 0) summary += fmt::format(", {} on predicted streams", base::count_of(stats->predicted_graphs, "graph"));
+          if (stats->skipped_graphs > 0) summary += fmt::format(", {} left out (no replay, no prediction)", base::count_of(stats->skipped_graphs, "graph"));
         } else {
           result = std::move(stats).error();
         }

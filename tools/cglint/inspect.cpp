@@ -282,6 +282,7 @@ void append_text(std::string& out, const Json& json, int depth) {
           std::string line;
           const bool one_line = value[i].is_object() && value[i].size() <= 4 && std::none_of(value[i].begin(), value[i].end(), [](const Json& entry) { return entry.is_structured(); });
           if (one_line) {
+            if (value[i].empty()) line = "nothing is known";
             for (const auto& [inner, entry] : value[i].items()) line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", base::printable(inner), scalar(entry));
             out += fmt::format("{}{} {}: {}\n", indent, label, i + 1, line);
             continue;
@@ -302,16 +303,18 @@ struct InspectOptions {
 };
 
 int run_inspect(const InspectOptions& options) {
-  const auto paths = import::expand_paths(options.files);
-  if (!paths) {
-    print_error(paths.error().to_string());
-    return kExitUsage;
-  }
-  if (overwrites_input(options.output, *paths)) return kExitUsage;
+  const std::vector<InputPath> paths = input_paths(options.files);
+  if (overwrites_input(options.output, paths)) return kExitUsage;
   Progress progress(true);
   Json inputs = Json::array();
   bool failed = false, found_nothing = false, lost = false, internal = false;
-  for (const std::string& path : *paths) {
+  for (const InputPath& input : paths) {
+    const std::string& path = input.path;
+    if (input.error) {
+      print_error(input.error->to_string());
+      failed = true;
+      continue;
+    }
     import::ReadOptions read;
     read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
     auto recording = import::read_file(path, read);

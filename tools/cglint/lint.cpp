@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
-#include <filesystem>
+#include <limits>
 #include <new>
 #include <optional>
-#include <set>
 #include <span>
 #include <thread>
 
@@ -100,6 +100,14 @@ bool check_joined(const std::string& structure_path, const std::string& timeline
   return true;
 }
 
+// Whether these are a structure file and a timeline that can be read twice; the structure file is then the first.
+bool find_pair(std::vector<InputPath>& paths) {
+  if (paths.size() != 2 || std::any_of(paths.begin(), paths.end(), [](const InputPath& each) { return each.error || each.path == "-"; })) return false;
+  const std::string first = import::recognise_file(paths[0].path), second = import::recognise_file(paths[1].path);
+  if (is_structure(second) && is_timeline(first)) std::swap(paths[0], paths[1]);
+  return (is_structure(first) && is_timeline(second)) || (is_structure(second) && is_timeline(first));
+}
+
 int run_lint(LintOptions& options) {
   engine::Config& config = options.config;
   // Without findings' say, what could not be checked or was lost still counts.
@@ -140,35 +148,7 @@ int run_lint(LintOptions& options) {
     }
     config.moe_configs = std::make_shared<const tables::MoeConfigDirectory>(std::move(*directory));
   }
-  // A name that leads nowhere is an error of its own; the other inputs are still checked.
-  std::vector<std::string> paths;
-  std::vector<std::optional<base::Error>> path_errors;
-  for (const std::string& argument : options.files) {
-    auto expanded = import::expand_paths(std::span(&argument, 1));
-    if (!expanded) {
-      paths.push_back(argument);
-      path_errors.emplace_back(std::move(expanded).error());
-      continue;
-    }
-    for (std::string& path : *expanded) {
-      paths.push_back(std::move(path));
-      path_errors.emplace_back();
-    }
-  }
-
-  // A file named twice is checked once.
-  std::set<std::string> seen;
-  for (std::size_t i = 0; i < paths.size();) {
-    std::error_code ignored;
-    const std::filesystem::path real = std::filesystem::canonical(paths[i], ignored);
-    if (path_errors[i] || seen.insert(real.empty() ? paths[i] : real.string()).second) {
-      ++i;
-      continue;
-    }
-    paths.erase(paths.begin() + static_cast<std::ptrdiff_t>(i));
-    path_errors.erase(path_errors.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-
+  std::vector<InputPath> paths = input_paths(options.files);
   if (overwrites_input(options.output, paths)) return kExitUsage;
 
   Progress progress(!options.no_progress && !options.quiet);
@@ -178,28 +158,29 @@ int run_lint(LintOptions& options) {
   jobs = static_cast<unsigned>(std::min<std::size_t>(jobs, paths.size()));
   const auto work = [&] {
     for (std::size_t i = next.fetch_add(1); i < paths.size(); i = next.fetch_add(1))
-      if (path_errors[i]) {
-        slots[i] = std::make_unique<engine::InputChecker>(config, *kernels, paths[i]);
-        slots[i]->fail(std::move(*path_errors[i]));
+      if (paths[i].error) {
+        slots[i] = std::make_unique<engine::InputChecker>(config, *kernels, paths[i].path);
+        slots[i]->fail(std::move(*paths[i].error));
       } else {
-        slots[i] = std::make_unique<engine::InputChecker>(check_file(paths[i], options, *kernels, progress, jobs == 1 ? 0 : 1));
+        slots[i] = std::make_unique<engine::InputChecker>(check_file(paths[i].path, options, *kernels, progress, jobs == 1 ? 0 : 1));
       }
   };
-  bool done = false;
-  if (!options.no_join && paths.size() == 2 && !path_errors[0] && !path_errors[1] && paths[0] != "-" && paths[1] != "-") {
-    const std::string first = import::recognise_file(paths[0]), second = import::recognise_file(paths[1]);
-    if (is_structure(second) && is_timeline(first)) std::swap(paths[0], paths[1]);
-    if ((is_structure(first) && is_timeline(second)) || (is_structure(second) && is_timeline(first)))
-      try {
-        done = check_joined(paths[0], paths[1], options, *kernels, progress, slots);
-      } catch (const std::bad_alloc&) {
-        for (std::size_t i = 0; i < paths.size(); ++i) {
-          slots[i] = std::make_unique<engine::InputChecker>(config, *kernels, paths[i]);
-          slots[i]->fail(import::out_of_memory(paths[i]));
-        }
-        done = true;
-      }
+  const bool is_pair = find_pair(paths);
+  if (options.force_join && !is_pair) {
+    print_error("--join is for one structure file (DOT or a capture file) and one trace of it");
+    return kExitUsage;
   }
+  bool done = false;
+  if (is_pair && !options.no_join)
+    try {
+      done = check_joined(paths[0].path, paths[1].path, options, *kernels, progress, slots);
+    } catch (const std::bad_alloc&) {
+      for (std::size_t i = 0; i < paths.size(); ++i) {
+        slots[i] = std::make_unique<engine::InputChecker>(config, *kernels, paths[i].path);
+        slots[i]->fail(import::out_of_memory(paths[i].path));
+      }
+      done = true;
+    }
   if (!done) {
     std::vector<std::jthread> threads;
     for (unsigned i = 1; i < jobs; ++i) threads.emplace_back(work);
@@ -250,9 +231,10 @@ void add_lint(CLI::App& app, Cli& cli) {
   auto options = std::make_shared<LintOptions>();
   CLI::App* const lint = app.add_subcommand("lint", "Check graphs and traces, report violations with a fix");
   lint->add_option("files", options->files, "Files, directories or globs; '-' is standard input")->required();
-  lint->add_option("--max-streams", options->config.max_streams, "Stream budget per graph (CG103); exit 4 if it cannot be checked");
+  lint->add_option("--max-streams", options->config.max_streams, "Stream budget per graph (CG103); exit 4 if it cannot be checked")
+      ->check(CLI::Range(1U, std::numeric_limits<unsigned>::max()));
   lint->add_option("--streams-from", options->streams_from, "Which stream count a budget uses: best (measured where there is a trace), measured, predicted")
-      ->check(CLI::IsMember({"best", "measured", "predicted"}))->capture_default_str();
+      ->check(CLI::IsMember({"best", "measured", "predicted"}))->capture_default_str()->needs("--max-streams");
   lint->add_option("--select", options->config.select, "Rules to run: codes, prefixes (CG1), names, families or ALL")->delimiter(',')->allow_extra_args(false);
   lint->add_option("--ignore", options->config.ignore, "Rules to leave out; the most exact of --select and --ignore wins")->delimiter(',')->allow_extra_args(false);
   lint->add_option("--option", options->rule_options, "A rule option, CODE.OPTION=VALUE (see 'cglint explain CODE')")->allow_extra_args(false);
@@ -269,7 +251,7 @@ void add_lint(CLI::App& app, Cli& cli) {
   lint->add_option("--format", options->format, "Output format")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
   lint->add_option("-o,--output", options->output, "Write the report to a file");
   lint->add_flag("-q,--quiet", options->quiet, "One line per finding, nothing else");
-  lint->add_flag("--statistics", options->statistics, "Counts per rule instead of the findings");
+  lint->add_flag("--statistics", options->statistics, "Counts per rule instead of the findings, in a text report");
   lint->add_option("-j,--jobs", options->jobs, "Files read at once (default: the number of cores)")->check(CLI::Range(1, 1024));
   lint->add_option("--color", options->colour, "Colour: auto (on a terminal, unless NO_COLOR is set), always, never")
       ->check(CLI::IsMember({"auto", "always", "never"}))->capture_default_str();

@@ -74,6 +74,12 @@ bool has_unknown_subcommand(const CLI::App& app, int argc, char** argv) {
   return true;
 }
 
+// "; see 'cglint lint --help'".
+std::string see_help(const CLI::App& app) {
+  const auto used = app.get_subcommands();
+  return fmt::format("; see 'cglint {}--help'", used.empty() ? "" : used.front()->get_name() + " ");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -114,10 +120,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ExtrasError& e) {
     const std::vector<std::string> extras = app.remaining(true);
     const auto option = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("--"); });
-    print_error(fmt::format("{}{}; see 'cglint --help'", e.what(), option == extras.end() ? std::string() : suggestion(app, *option)));
+    print_error(fmt::format("{}{}{}", e.what(), option == extras.end() ? std::string() : suggestion(app, *option), see_help(app)));
     return kExitUsage;
   } catch (const CLI::ParseError& e) {
-    print_error(fmt::format("{}; see 'cglint --help'", e.what()));
+    print_error(e.what() + see_help(app));
     return kExitUsage;
   } catch (const std::bad_alloc&) {
     print_error("out of memory");

@@ -8,10 +8,12 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <set>
 
 #include "base/text.h"
 #include "commands.h"
 #include "export/part_file.h"
+#include "import/common/importer.h"
 
 namespace cglint::cli {
 
@@ -25,9 +27,30 @@ int exit_code_of(const base::Error& error) {
   return error.code == base::ErrorCode::internal ? kExitInternal : kExitUsage;
 }
 
-bool overwrites_input(const std::string& output, std::span<const std::string> inputs) {
+std::vector<InputPath> input_paths(std::span<const std::string> arguments) {
+  std::vector<InputPath> paths;
+  std::set<std::string> seen;
+  const auto add = [&](std::string path) {
+    std::error_code ignored;
+    const std::filesystem::path real = std::filesystem::canonical(path, ignored);
+    if (seen.insert(real.empty() ? path : real.string()).second) paths.push_back({std::move(path), std::nullopt});
+  };
+  for (const std::string& argument : arguments) {
+    auto expanded = argument.empty() ? base::make_error(base::ErrorCode::not_found, "a file name is empty")
+                                     : import::expand_paths(std::span(&argument, 1));
+    if (!expanded) {
+      paths.push_back({argument, std::move(expanded).error()});
+      continue;
+    }
+    for (std::string& path : *expanded) add(std::move(path));
+  }
+  return paths;
+}
+
+bool overwrites_input(const std::string& output, std::span<const InputPath> inputs) {
   if (output.empty() || output == "-") return false;
-  for (const std::string& input : inputs) {
+  for (const InputPath& each : inputs) {
+    const std::string& input = each.path;
     std::error_code ignored;
     // A device may be both: only regular files lose what they hold.
     if (input == "-" || !std::filesystem::is_regular_file(input, ignored) || !std::filesystem::equivalent(input, output, ignored)) continue;

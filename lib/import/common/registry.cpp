@@ -49,12 +49,17 @@ std::string known_formats() {
 
 bool has_glob_characters(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
 
-// Names that make a file one of ours even if its bytes cannot be recognised (unreadable, empty, torn): it is listed, so that
-// reading it gives its error. Other files of a directory are passed over.
-bool has_own_suffix(const fs::path& path) {
+std::string without_compression(const fs::path& path) {
   std::string name = path.filename().string();
   for (const std::string_view compressed : {".gz", ".zst"})
     if (name.ends_with(compressed)) name.resize(name.size() - compressed.size());
+  return name;
+}
+
+// Names that make a file one of ours even if its bytes cannot be recognised (unreadable, empty, torn): it is listed, so that
+// reading it gives its error. Other files of a directory are passed over.
+bool has_own_suffix(const fs::path& path) {
+  const std::string name = without_compression(path);
   for (const std::string_view suffix : {".dot", ".cgl.jsonl", ".json", ".sqlite"})
     if (name.ends_with(suffix)) return true;
   return false;
@@ -83,7 +88,9 @@ void expand_directory(const std::string& directory, std::vector<std::string>& ou
     }
     auto prefix = (*source)->peek();
     const bool known = prefix && recognise(*prefix).importer != nullptr;
-    if (known || ((!prefix || prefix->empty()) && has_own_suffix(it->path()))) out.push_back(it->path().string());
+    // Nobody else's files are called so: one that begins with something else is damaged.
+    const bool capture = without_compression(it->path()).ends_with(".cgl.jsonl");
+    if (known || capture || ((!prefix || prefix->empty()) && has_own_suffix(it->path()))) out.push_back(it->path().string());
   }
   for (const fs::path& folder : folders) expand_directory(folder.string(), out);
 }

@@ -71,6 +71,11 @@ TEST(Registry, ExpandsFilesFoldersAndGlobs) {
   ASSERT_TRUE(expanded);
   EXPECT_EQ(*expanded, (std::vector<std::string>{a, b})) << "only what an importer reads";
 
+  const std::string damaged = folder.write("deep/killed.cgl.jsonl", "{\"type\":\"hea");
+  expanded = expand_paths(whole);
+  ASSERT_TRUE(expanded);
+  EXPECT_EQ(*expanded, (std::vector<std::string>{a, b, damaged})) << "a capture file that cannot be recognised is not passed over";
+
   const std::vector<std::string> named = {note, a, a, "-"};
   expanded = expand_paths(named);
   ASSERT_TRUE(expanded);
