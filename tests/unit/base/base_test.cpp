@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <concepts>
 #include <limits>
 #include <random>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
+#include "base/crew.h"
 #include "base/id.h"
 #include "base/interner.h"
 #include "base/packed_span.h"
@@ -200,6 +205,68 @@ TEST(TomlCheck, RefusesWhatTheParserDoesNotSurvive) {
   EXPECT_EQ(error("a = '''\n\n'''\n[=]"), "line 4: a table's name was expected behind '['");
   EXPECT_EQ(error("a = \"x\"\nb\xc3\xa9 = 1"), "line 2: a character beyond ASCII outside strings and comments");
   EXPECT_EQ(error("a = 1\nb = '\xff'"), "line 2: the text is not UTF-8");
+}
+
+TEST(Crew, WorksThroughEveryItemOnce) {
+  for (const unsigned size : {1U, 2U, 5U}) {
+    Crew crew(size);
+    for (const std::size_t count : {0U, 1U, 2U, 1000U}) {
+      std::vector<int> seen(count, 0);
+      crew.run(count, [&](std::size_t item) { ++seen[item]; });
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), static_cast<std::ptrdiff_t>(count));
+    }
+  }
+}
+
+TEST(Crew, SeveralItemsAreUnderWayAtATime) {
+  Crew crew(3);
+  std::atomic<int> arrived{0};
+  // Each waits for the two others: with fewer threads this would never end.
+  crew.run(3, [&](std::size_t) {
+    ++arrived;
+    while (arrived < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(arrived, 3);
+}
+
+TEST(Crew, AFailureEndsTheListAndComesOut) {
+  for (const unsigned size : {1U, 4U}) {
+    Crew crew(size);
+    std::atomic<std::size_t> begun{0};
+    try {
+      crew.run(100'000, [&](std::size_t item) {
+        ++begun;
+        if (item == 3) throw std::runtime_error("three");
+      });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "three");
+    }
+    EXPECT_GE(begun, 4U);
+    if (size == 1) {
+      EXPECT_EQ(begun, 4U);
+    }
+    // It works on.
+    std::atomic<int> sum{0};
+    crew.run(10, [&](std::size_t item) { sum += static_cast<int>(item); });
+    EXPECT_EQ(sum, 45);
+  }
+}
+
+TEST(Crew, OfSeveralFailuresTheFirstItemsComesOut) {
+  Crew crew(2);
+  std::atomic<int> arrived{0};
+  try {
+    crew.run(2, [&](std::size_t item) {
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+      if (item == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      throw std::runtime_error(item == 0 ? "first" : "second");
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "first");
+  }
 }
 
 }  // namespace
