@@ -110,18 +110,20 @@ KernelIdentity identify_kernel(std::string_view recorded_name, const KernelTable
   return identity;
 }
 
-const KernelIdentity& KernelIdentities::of(ir::FunctionId function) const {
+const KernelIdentity& KernelIdentities::identify(ir::FunctionId function) const {
+  static const KernelIdentity kNothing;
+  if (!recording_.functions.contains(function)) return kNothing;
   const std::lock_guard lock(mutex_);
-  if (cache_.size() < recording_.functions.size()) cache_.resize(recording_.functions.size());
-  if (!recording_.functions.contains(function)) {
-    static const KernelIdentity nothing;
-    return nothing;
+  const std::size_t block = block_of(function.index());
+  if (blocks_[block].load(std::memory_order_relaxed) == nullptr) {
+    block_memory_.push_back(std::make_unique<Slot[]>(kFirstBlock << block));
+    blocks_[block].store(block_memory_.back().get(), std::memory_order_release);
   }
-  std::unique_ptr<KernelIdentity>& slot = cache_[function.index()];
-  if (!slot)
-    slot = std::make_unique<KernelIdentity>(
-        identify_kernel(recording_.text(recording_.functions[function].name), table_));
-  return *slot;
+  Slot& slot = *find_slot(function.index());
+  if (const KernelIdentity* const known = slot.load(std::memory_order_relaxed)) return *known;  // another thread was first
+  identities_.push_back(identify_kernel(recording_.text(recording_.functions[function].name), table_));
+  slot.store(&identities_.back(), std::memory_order_release);
+  return identities_.back();
 }
 
 std::string KernelIdentities::label(const ir::Graph& graph, ir::NodeId node) const {

@@ -3,7 +3,12 @@
 // that users extend (format: docs/kernel-table.md).
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -139,21 +144,43 @@ KernelIdentity identify_kernel(std::string_view recorded_name, const KernelTable
 std::string demangle(std::string_view name);
 
 // Identities of all functions of a recording; grows with it. Safe to use from several threads as long as the
-// recording does not change; references stay valid.
+// recording does not change; references stay valid. What is known already is read without a lock.
 class KernelIdentities {
  public:
   KernelIdentities(const ir::Recording& recording, const KernelTable& table)
       : recording_(recording), table_(table) {}
-  const KernelIdentity& of(ir::FunctionId function) const;
+  KernelIdentities(const KernelIdentities&) = delete;
+  KernelIdentities& operator=(const KernelIdentities&) = delete;
+  const KernelIdentity& of(ir::FunctionId function) const {
+    const Slot* const slot = find_slot(function.index());
+    const KernelIdentity* const known = slot == nullptr ? nullptr : slot->load(std::memory_order_acquire);
+    return known != nullptr ? *known : identify(function);
+  }
   // For a node that is no kernel: "memcpy", "memset"...; for a kernel its short name.
   std::string label(const ir::Graph& graph, ir::NodeId node) const;
   [[nodiscard]] const ir::Recording& recording() const { return recording_; }
 
  private:
+  using Slot = std::atomic<const KernelIdentity*>;
+  // Blocks never move; block k holds kFirstBlock << k slots, behind those of the blocks before it.
+  static constexpr std::uint64_t kFirstBlock = 64;
+  static constexpr std::size_t kBlocks = 27;  // enough for every id
+  static std::size_t block_of(std::uint32_t index) { return static_cast<std::size_t>(std::bit_width(index / kFirstBlock + 1)) - 1; }
+  static std::uint64_t first_of(std::size_t block) { return kFirstBlock * ((std::uint64_t{1} << block) - 1); }
+  // Null where there is no block yet.
+  [[nodiscard]] Slot* find_slot(std::uint32_t index) const {
+    const std::size_t block = block_of(index);
+    Slot* const slots = blocks_[block].load(std::memory_order_acquire);
+    return slots == nullptr ? nullptr : slots + (index - first_of(block));
+  }
+  const KernelIdentity& identify(ir::FunctionId function) const;
+
   const ir::Recording& recording_;
   const KernelTable& table_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<KernelIdentity>> cache_;
+  mutable std::array<std::atomic<Slot*>, kBlocks> blocks_{};
+  mutable std::mutex mutex_;  // of those who add
+  mutable std::vector<std::unique_ptr<Slot[]>> block_memory_;
+  mutable std::deque<KernelIdentity> identities_;
 };
 
 }  // namespace cglint::analysis
