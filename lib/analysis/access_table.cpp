@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "analysis/launch_value.h"
+#include "base/check.h"
 
 namespace cglint::analysis {
 namespace {
@@ -302,7 +303,7 @@ class Builder {
       row.mode = known->mode;
       row.trust = AccessTrust::table;
       row.writes_all = known->writes_all;
-      if (!known->all_if.empty()) row.writes_all = launch_value(known->all_if, graph, kernel, identity).value_or(0) != 0;
+      if (!known->all_if.empty()) row.writes_all = launch_value(parsed(known->all_if), graph, kernel, identity).value_or(0) != 0;
     }
     // Who marks inputs as const means the others to be written.
     row.looks_written = row.mode == AccessMode::unknown && param != nullptr && param->is_pointer &&
@@ -324,7 +325,7 @@ class Builder {
       row.extent = AccessExtent::bounding;
     }
     if (known != nullptr && !known->bytes.empty())
-      if (const std::optional<std::uint64_t> bytes = launch_value(known->bytes, graph, kernel, identity)) {
+      if (const std::optional<std::uint64_t> bytes = launch_value(parsed(known->bytes), graph, kernel, identity)) {
         if (*bytes == 0) return AccessCoverage::complete;
         const std::uint64_t end = saturating_add(word.value, *bytes);
         // A size that leaves the allocation is not this launch's: the table is for another version of the
@@ -335,7 +336,7 @@ class Builder {
         }
       }
     if (known != nullptr && !known->span.empty() && row.extent != AccessExtent::exact)
-      if (const std::optional<std::uint64_t> span = launch_value(known->span, graph, kernel, identity); span && *span > 0) {
+      if (const std::optional<std::uint64_t> span = launch_value(parsed(known->span), graph, kernel, identity); span && *span > 0) {
         const std::uint64_t end = saturating_add(word.value, *span);
         if (row.extent == AccessExtent::start_only || end <= row.end) {
           row.end = end;
@@ -344,6 +345,17 @@ class Builder {
       }
     rows.push_back(row);
     return row.known() ? AccessCoverage::complete : AccessCoverage::partial;
+  }
+
+  // Of a table's entry, which outlives this builder.
+  const SizeExpression& parsed(const std::string& text) const {
+    const auto [it, inserted] = expressions_.try_emplace(&text);
+    if (inserted) {
+      base::Result<SizeExpression> expression = SizeExpression::parse(text);
+      CGLINT_CHECK(expression.has_value());  // checked when the table was read
+      it->second = std::move(*expression);
+    }
+    return it->second;
   }
 
   static const KnownAccess* find_known(const KernelIdentity& identity, const ir::ParamWord& word,
@@ -365,6 +377,7 @@ class Builder {
   const ir::Recording& recording_;
   const KernelIdentities& identities_;
   BlockIndex blocks_;
+  mutable std::unordered_map<const std::string*, SizeExpression> expressions_;
 };
 
 // What an isolated run saw replaces what was only inferred. Recorders that look for changed bytes see writes
@@ -409,6 +422,53 @@ void apply_measured(std::vector<Access>& rows, std::span<const ir::MeasuredAcces
   rows = std::move(kept);
 }
 
+// Row numbers by (begin, row).
+std::vector<std::uint32_t> order_by_begin(std::span<const Access> rows) {
+  struct Item {
+    std::uint64_t begin;
+    std::uint32_t row;
+  };
+  constexpr std::size_t kFew = 64;  // for which comparing is quicker than counting
+  constexpr unsigned kDigitBits = 8;
+  constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
+  std::vector<Item> items(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) items[i] = {rows[i].begin, static_cast<std::uint32_t>(i)};
+  if (items.size() <= kFew) {
+    std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return std::tie(a.begin, a.row) < std::tie(b.begin, b.row); });
+  } else {
+    // Digit by digit from the least on; each pass keeps the order of equal digits. Digits in which all addresses agree are passed over:
+    // those of one process share their upper bits, and buffers are aligned.
+    std::uint64_t differing = 0;
+    for (const Item& item : items) differing |= item.begin ^ items[0].begin;
+    std::vector<Item> sorted(items.size());
+    std::array<std::uint32_t, kDigits> place;
+    for (unsigned shift = 0; shift < 64; shift += kDigitBits) {
+      const auto digit = [shift](const Item& item) { return static_cast<std::size_t>(item.begin >> shift & (kDigits - 1)); };
+      if ((differing >> shift & (kDigits - 1)) == 0) continue;
+      place.fill(0);
+      for (const Item& item : items) ++place[digit(item)];
+      std::uint32_t first = 0;
+      for (std::uint32_t& count : place) first += std::exchange(count, first);
+      for (const Item& item : items) sorted[place[digit(item)]++] = item;
+      items.swap(sorted);
+    }
+  }
+  std::vector<std::uint32_t> order(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) order[i] = items[i].row;
+  return order;
+}
+
+// The sorted rows as a balanced tree: the root of [low, high) is its middle. Returns the largest end in it. As deep as the tree: at most
+// 33 calls.
+std::uint64_t fill_max_end(std::span<const Access> rows, std::span<const std::uint32_t> by_begin, std::span<std::uint64_t> max_end,
+                           std::size_t low, std::size_t high) {
+  if (low >= high) return 0;
+  const std::size_t middle = (low + high) / 2;
+  const std::uint64_t left = fill_max_end(rows, by_begin, max_end, low, middle);
+  const std::uint64_t right = fill_max_end(rows, by_begin, max_end, middle + 1, high);
+  return max_end[middle] = std::max({left, rows[by_begin[middle]].end, right});
+}
+
 }  // namespace
 
 std::string_view access_trust_name(AccessTrust trust) {
@@ -437,22 +497,25 @@ AccessTable build_access_table(const ir::Recording& recording, const ir::Graph& 
   table.coverage_.assign(graph.node_count(), AccessCoverage::none);
   table.first_.reserve(graph.node_count() + 1);
   auto next = measured.begin();
-  std::vector<Access> rows;
+  const auto by_address = [](const Access& a, const Access& b) {
+    return std::tie(a.begin, a.end, a.slot, a.offset_bytes, a.mode) < std::tie(b.begin, b.end, b.slot, b.offset_bytes, b.mode);
+  };
+  table.rows_.reserve(graph.params.size() + 2 * graph.memcpys.size() + graph.memsets.size() + measured.size());
   for (const ir::NodeId node : graph.nodes()) {
-    rows.clear();
-    table.coverage_[node] = builder.add_node(graph, node, node, rows);
+    const auto first_row = static_cast<std::ptrdiff_t>(table.rows_.size());
+    table.coverage_[node] = builder.add_node(graph, node, node, table.rows_);
     const auto first = next;
     while (next != measured.end() && next->node == node) ++next;
     const bool enabled = graph.enabled.empty() || graph.enabled[node] != 0;
     if (next != first && enabled) {
+      std::vector<Access> rows(table.rows_.begin() + first_row, table.rows_.end());
       apply_measured(rows, std::span(first, next), graph.measured_reads_are_some, node);
+      table.rows_.resize(static_cast<std::size_t>(first_row));
+      table.rows_.insert(table.rows_.end(), rows.begin(), rows.end());
       if (graph.kind[node] == ir::NodeKind::kernel) table.coverage_[node] = AccessCoverage::complete;
     }
-    std::sort(rows.begin(), rows.end(), [](const Access& a, const Access& b) {
-      return std::tie(a.begin, a.end, a.slot, a.offset_bytes, a.mode) <
-             std::tie(b.begin, b.end, b.slot, b.offset_bytes, b.mode);
-    });
-    table.rows_.insert(table.rows_.end(), rows.begin(), rows.end());
+    const auto begin = table.rows_.begin() + first_row;
+    if (!std::is_sorted(begin, table.rows_.end(), by_address)) std::sort(begin, table.rows_.end(), by_address);
     table.first_.push_back(static_cast<std::uint32_t>(table.rows_.size()));
   }
   table.build_index();
@@ -460,34 +523,9 @@ AccessTable build_access_table(const ir::Recording& recording, const ir::Graph& 
 }
 
 void AccessTable::build_index() {
-  by_begin_.resize(rows_.size());
-  for (std::size_t i = 0; i < rows_.size(); ++i) by_begin_[i] = static_cast<std::uint32_t>(i);
-  std::sort(by_begin_.begin(), by_begin_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::tie(rows_[a].begin, a) < std::tie(rows_[b].begin, b);
-  });
-  // The sorted array as a balanced tree: the root of [low, high) is its middle. Filled bottom-up.
+  by_begin_ = order_by_begin(rows_);
   max_end_.assign(rows_.size(), 0);
-  struct Frame {
-    std::size_t low, high;
-    bool children_done;
-  };
-  std::vector<Frame> stack{{0, rows_.size(), false}};
-  while (!stack.empty()) {
-    const Frame frame = stack.back();
-    stack.pop_back();
-    if (frame.low >= frame.high) continue;
-    const std::size_t middle = (frame.low + frame.high) / 2;
-    if (!frame.children_done) {
-      stack.push_back({frame.low, frame.high, true});
-      stack.push_back({frame.low, middle, false});
-      stack.push_back({middle + 1, frame.high, false});
-      continue;
-    }
-    std::uint64_t end = rows_[by_begin_[middle]].end;
-    if (frame.low < middle) end = std::max(end, max_end_[(frame.low + middle) / 2]);
-    if (middle + 1 < frame.high) end = std::max(end, max_end_[(middle + 1 + frame.high) / 2]);
-    max_end_[middle] = end;
-  }
+  fill_max_end(rows_, by_begin_, max_end_, 0, rows_.size());
 }
 
 template <typename Visit>

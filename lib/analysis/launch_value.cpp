@@ -1,8 +1,8 @@
 #include "analysis/launch_value.h"
 
 #include <algorithm>
+#include <functional>
 
-#include "analysis/size_expression.h"
 #include "base/check.h"
 
 namespace cglint::analysis {
@@ -29,8 +29,13 @@ std::optional<std::uint64_t> launch_value(std::string_view text, const ir::Graph
                                           const KernelIdentity& identity) {
   const base::Result<SizeExpression> expression = SizeExpression::parse(text);
   CGLINT_CHECK(expression.has_value());
+  return launch_value(*expression, graph, kernel, identity);
+}
+
+std::optional<std::uint64_t> launch_value(const SizeExpression& expression, const ir::Graph& graph, const ir::KernelNode& kernel,
+                                          const KernelIdentity& identity) {
   using Variable = SizeExpression::Variable;
-  return expression->evaluate([&](Variable variable, std::uint32_t index) -> std::optional<std::int64_t> {
+  const auto lookup = [&](Variable variable, std::uint32_t index) -> std::optional<std::int64_t> {
     switch (variable) {
       case Variable::parameter:
         for (const ir::ParamWord& word : graph.params_of(kernel))
@@ -57,7 +62,8 @@ std::optional<std::uint64_t> launch_value(std::string_view text, const ir::Graph
         return kernel.block.z;
     }
     return std::nullopt;
-  });
+  };
+  return expression.evaluate(std::cref(lookup));  // a reference: takes no memory
 }
 
 }  // namespace cglint::analysis

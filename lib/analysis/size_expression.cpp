@@ -9,6 +9,8 @@ namespace cglint::analysis {
 namespace {
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxBytes = 512;
+// Values that wait for an operator: at most three for each level of parentheses, a sum, a product and the first of min().
+constexpr std::size_t kMaxStack = 3 * (kMaxDepth + 2);
 constexpr std::uint32_t kSlotBits = 12, kOffsetBits = 16;
 }  // namespace
 
@@ -165,22 +167,23 @@ base::Result<SizeExpression> SizeExpression::parse(std::string_view text) {
 }
 
 std::optional<std::uint64_t> SizeExpression::evaluate(const Lookup& lookup) const {
-  std::vector<std::int64_t> stack;
+  std::array<std::int64_t, kMaxStack> stack;
+  std::size_t depth = 0;
   for (const Step& step : steps_) {
+    CGLINT_CHECK(depth < kMaxStack);
     if (step.op == Step::Op::constant) {
-      stack.push_back(step.value);
+      stack[depth++] = step.value;
       continue;
     }
     if (step.op == Step::Op::variable) {
       const std::optional<std::int64_t> value = lookup(step.variable, static_cast<std::uint32_t>(step.value));
       if (!value) return std::nullopt;
-      stack.push_back(*value);
+      stack[depth++] = *value;
       continue;
     }
-    CGLINT_CHECK(stack.size() >= 2);
-    const std::int64_t right = stack.back();
-    stack.pop_back();
-    std::int64_t& left = stack.back();
+    CGLINT_CHECK(depth >= 2);
+    const std::int64_t right = stack[--depth];
+    std::int64_t& left = stack[depth - 1];
     bool overflow = false;
     switch (step.op) {
       case Step::Op::add:
@@ -201,8 +204,8 @@ std::optional<std::uint64_t> SizeExpression::evaluate(const Lookup& lookup) cons
     }
     if (overflow) return std::nullopt;
   }
-  if (stack.size() != 1 || stack.back() < 0) return std::nullopt;
-  return static_cast<std::uint64_t>(stack.back());
+  if (depth != 1 || stack[0] < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(stack[0]);
 }
 
 }  // namespace cglint::analysis

@@ -147,6 +147,11 @@ TEST(SizeExpression, Evaluates) {
                           "p1@65536", "e1@4", "min(1", "min(1)", "min(,2)", "min 1"})
     EXPECT_EQ(value(bad), -2) << bad;
   EXPECT_EQ(value(std::string(100, '(') + "1" + std::string(100, ')')), -2);
+  // As many values wait for an operator as the deepest nesting allows.
+  std::string deep = "1 + 1 * 1";
+  for (int level = 0; level < 32; ++level) deep = "1+1*min(1," + deep + ")";
+  EXPECT_EQ(value(deep), 2);
+  EXPECT_EQ(value("1+1*min(1," + deep + ")"), -2);
 }
 
 }  // namespace
