@@ -6,6 +6,7 @@
 #include <optional>
 #include <queue>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -30,6 +31,35 @@ struct Loss {
   std::uint32_t join = kNoNode;
 };
 
+// The neighbours of each node, ascending and each once: slices of one array.
+class Neighbours {
+ public:
+  // From pairs of a node and a neighbour of it, both below `node_count`.
+  void build(std::size_t node_count, std::span<const std::pair<std::uint32_t, std::uint32_t>> of_node) {
+    first_.assign(node_count + 1, 0);
+    for (const auto& [node, other] : of_node) ++first_[node + 1];
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    items_.resize(of_node.size());
+    std::vector<std::uint32_t> end(first_.begin(), first_.end() - 1);
+    for (const auto& [node, other] : of_node) items_[end[node]++] = other;
+    std::uint32_t kept = 0;
+    for (std::size_t node = 0; node < node_count; ++node) {
+      const auto begin = items_.begin() + first_[node];
+      const auto last = items_.begin() + end[node];
+      if (!std::is_sorted(begin, last)) std::sort(begin, last);
+      first_[node] = kept;
+      kept = static_cast<std::uint32_t>(std::unique_copy(begin, last, items_.begin() + kept) - items_.begin());
+    }
+    first_[node_count] = kept;
+  }
+  [[nodiscard]] std::span<const std::uint32_t> operator[](std::uint32_t node) const {
+    return std::span(items_).subspan(first_[node], first_[node + 1] - first_[node]);
+  }
+
+ private:
+  std::vector<std::uint32_t> first_{0}, items_;
+};
+
 using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
 
 class Search {
@@ -43,6 +73,7 @@ class Search {
     Order given(n_);
     std::iota(given.begin(), given.end(), 0U);
     const StreamPrediction before = predict(given);
+    if (!before.valid) return result;
     result.streams_before = result.streams_after = before.count;
     result.order = given;
     adjacent_before_ = adjacent_programmatic(given, before);
@@ -89,27 +120,30 @@ class Search {
   }
 
   bool build_lists() {
-    children_.resize(n_);
-    parents_.resize(n_);
     body_sink_.assign(input_.graph.node_count(), true);
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
+    pairs.reserve(input_.graph.edges.size());
     for (const StreamEdge& edge : input_.graph.edges) {
       if (edge.from >= input_.graph.node_count() || edge.to >= input_.graph.node_count()) return false;
       body_sink_[edge.from] = false;
-      if (edge.from >= n_ || edge.to >= n_) continue;
-      children_[edge.from].push_back(edge.to);
-      parents_[edge.to].push_back(edge.from);
+      if (edge.from < n_ && edge.to < n_) pairs.emplace_back(edge.from, edge.to);
     }
-    for (auto* lists : {&children_, &parents_}) {
-      for (std::vector<std::uint32_t>& list : *lists) {
-        std::sort(list.begin(), list.end());
-        list.erase(std::unique(list.begin(), list.end()), list.end());
-      }
-    }
+    children_.build(n_, pairs);
+    for (auto& [from, to] : pairs) std::swap(from, to);
+    parents_.build(n_, pairs);
     return true;
   }
 
   // Creation order, or the nearest order to it in which parents come first. False if there is none.
   bool creation_or_topological_order(Order& order) const {
+    order.reserve(n_);
+    bool parents_come_first = true;
+    for (std::uint32_t v = 0; v < n_ && parents_come_first; ++v) parents_come_first = parents_[v].empty() || parents_[v].back() < v;
+    if (parents_come_first) {
+      order.resize(n_);
+      std::iota(order.begin(), order.end(), 0U);
+      return true;
+    }
     std::vector<std::size_t> open(n_);
     std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
     for (std::uint32_t v = 0; v < n_; ++v) {
@@ -138,6 +172,13 @@ class Search {
   // The prediction for the graph re-recorded in `order`, in terms of the given creation indices.
   StreamPrediction predict(const Order& order) {
     ++evaluations_;
+    if (is_creation_order(order)) {
+      if (!as_given_) {
+        as_given_ = predict_streams(input_.graph);
+        if (!input_.graph.owner.empty() && as_given_->valid) describe_boxes(*as_given_);
+      }
+      return *as_given_;
+    }
     const std::vector<std::uint32_t> position = positions(order);
     const auto moved = [&](std::uint32_t node) { return node < n_ ? position[node] : node; };
     const auto given = [&](std::uint32_t node) { return node < n_ ? order[node] : node; };
@@ -150,20 +191,27 @@ class Search {
       edge.to = moved(edge.to);
     }
     for (std::uint32_t& owner : owner_) owner = moved(owner);
-    StreamPrediction renamed = predict_streams({kinds_, edges_, owner_}), out = renamed;
-    for (std::uint32_t i = 0; i < renamed.nodes.size(); ++i) {
-      StreamNode node = renamed.nodes[i];
+    StreamPrediction out = predict_streams({kinds_, edges_, owner_});
+    std::vector<StreamNode> nodes(out.nodes.size());
+    for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+      StreamNode& node = nodes[given(i)] = out.nodes[i];
       node.by = given(node.by);
       node.heir = given(node.heir);
-      out.nodes[given(i)] = node;
     }
-    if (!owner_.empty()) describe_boxes(out);
+    out.nodes = std::move(nodes);
+    if (!owner_.empty() && out.valid) describe_boxes(out);
     for (StreamLife& life : out.streams) {
       life.first = given(life.first);
       life.tail = given(life.tail);
       life.opened_by = given(life.opened_by);
     }
     return out;
+  }
+
+  static bool is_creation_order(const Order& order) {
+    for (std::uint32_t i = 0; i < order.size(); ++i)
+      if (order[i] != i) return false;
+    return true;
   }
 
   // What becomes of a child graph's node: how its body got a stream from outside, and what its last nodes
@@ -558,13 +606,14 @@ class Search {
 
   const OrderSearchInput& input_;
   const std::size_t n_;
-  std::vector<std::vector<std::uint32_t>> children_, parents_;
+  Neighbours children_, parents_;
   std::vector<StreamNodeKind> kinds_;
   std::vector<StreamEdge> edges_;
   std::vector<std::uint32_t> owner_;
   std::vector<bool> body_sink_;           // no edge leaves the node within its graph
   std::vector<bool> is_first_on_stream_;  // capture stream; empty where those are unknown
   std::vector<bool> adjacent_before_;
+  std::optional<StreamPrediction> as_given_;  // of creation order, which is asked for more than once
   std::vector<Step> accepted_;
   std::uint32_t evaluations_ = 0;
 };

@@ -70,6 +70,47 @@ class Lists {
   std::vector<std::uint32_t> pool_;
 };
 
+// The edges that are not full: few or none in most graphs, and asked for at every fork.
+class TypedEdges {
+ public:
+  // Of edges that are given twice the later counts.
+  void build(std::size_t node_count, std::span<const StreamEdge> edges) {
+    items_.clear();
+    for (const StreamEdge& edge : edges)
+      if (edge.type != StreamEdgeType::full) items_.push_back(edge);
+    if (items_.empty()) return;
+    const auto before = [](const StreamEdge& a, const StreamEdge& b) { return a.from != b.from ? a.from < b.from : a.to < b.to; };
+    if (!std::is_sorted(items_.begin(), items_.end(), before)) std::stable_sort(items_.begin(), items_.end(), before);
+    const auto same = [](const StreamEdge& a, const StreamEdge& b) { return a.from == b.from && a.to == b.to; };
+    const auto kept = std::unique(items_.rbegin(), items_.rend(), same).base();
+    items_.erase(items_.begin(), kept);
+    first_.assign(node_count + 1, 0);
+    for (const StreamEdge& edge : items_) ++first_[edge.from + 1];
+    for (std::size_t v = 0; v < node_count; ++v) first_[v + 1] += first_[v];
+  }
+  [[nodiscard]] bool empty() const { return items_.empty(); }
+  [[nodiscard]] StreamEdgeType type(std::uint32_t from, std::uint32_t to) const {
+    const StreamEdge* const found = find(from, to);
+    return found == nullptr ? StreamEdgeType::full : found->type;
+  }
+  void make_full(std::uint32_t from, std::uint32_t to) {
+    if (const StreamEdge* const found = find(from, to))
+      items_[static_cast<std::size_t>(found - items_.data())].type = StreamEdgeType::full;
+  }
+
+ private:
+  [[nodiscard]] const StreamEdge* find(std::uint32_t from, std::uint32_t to) const {
+    if (items_.empty() || first_[from] == first_[from + 1]) return nullptr;
+    const auto end = items_.begin() + first_[from + 1];
+    const auto found = std::lower_bound(items_.begin() + first_[from], end, to,
+                                        [](const StreamEdge& edge, std::uint32_t value) { return edge.to < value; });
+    return found != end && found->to == to ? &*found : nullptr;
+  }
+
+  std::vector<StreamEdge> items_;     // by (from, to), each pair once
+  std::vector<std::uint32_t> first_;  // by `from`; set where there are items
+};
+
 // Edges without duplicates, sorted by (from, to): two stable counting sorts. False if an index is out of
 // range.
 bool sorted_edges(const StreamGraph& graph, std::vector<std::uint32_t>& from,
@@ -148,9 +189,7 @@ class Predictor {
     parents_.build(n_, to, from);
     treatment_.resize(n_);
     std::transform(graph_.kinds.begin(), graph_.kinds.end(), treatment_.begin(), treatment);
-    for (const StreamEdge& edge : graph_.edges) {
-      if (edge.type != StreamEdgeType::full) typed_[key(edge.from, edge.to)] = edge.type;
-    }
+    typed_.build(n_, graph_.edges);
     if (!typed_.empty()) {
       passed_over_.assign(n_, false);
       sole_close_.assign(n_, false);
@@ -268,7 +307,7 @@ class Predictor {
         for (std::uint32_t c = 0; c < children_[v].size(); ++c) {
           const std::uint32_t child = children_[v][c];
           append(children_, child_at, parent, child);
-          if (!typed_.empty()) typed_.erase(key(parent, child));  // the way over v is a full dependency
+          typed_.make_full(parent, child);  // the way over v is a full dependency
         }
         swap_remove(children_, child_at, parent, v);
       }
@@ -592,8 +631,7 @@ class Predictor {
   }
 
   [[nodiscard]] StreamEdgeType edge_type(std::uint32_t from, std::uint32_t to) const {
-    const auto found = typed_.find(key(from, to));
-    return found == typed_.end() ? StreamEdgeType::full : found->second;
+    return typed_.type(from, to);
   }
 
   // The first child of another origin that has no stream takes v's.
@@ -620,7 +658,7 @@ class Predictor {
   Lists children_, parents_;
   std::vector<std::uint32_t> scan_, order_;  // the nodes that are left: by creation, and as they are visited
   std::vector<bool> removed_, funnel_, apart_, mixed_;
-  std::unordered_map<std::uint64_t, StreamEdgeType> typed_;  // (from << 32 | to), edges that are not full
+  TypedEdges typed_;
   // Only where there are such edges. Close children that a fork has served; and those that were alone then.
   std::vector<bool> passed_over_, sole_close_;
   std::vector<std::uint32_t> list_, close_, front_, back_;
