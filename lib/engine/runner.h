@@ -1,5 +1,5 @@
 // Runs the selected rules over recordings and collects one Report. Deterministic: findings are sorted by input, graph,
-// code and first node, whatever the number of threads.
+// code and first node, and the report is the same for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -76,17 +76,23 @@ struct Report {
   [[nodiscard]] int exit_code(const Config& config) const;
 };
 
-// The checks of one input. One per thread; inputs are merged by merge_inputs().
+// The checks of one input. Used by one thread; inputs are merged by merge_inputs().
+//
+// Graphs are checked in rounds: they wait until there are about 32 MB of them, then several threads check them while the recording
+// stands still. What rules see of the recording (allocations, functions, eager launches) is thus what was known at the end of the
+// graph's round. Rounds do not depend on the number of threads, rules of scope `recording` see the graphs in file order, and results
+// are added up in file order: the report is the same for any number.
 class InputChecker {
  public:
-  // `file` is the input as the user named it.
-  InputChecker(const Config& config, const analysis::KernelTable& kernels, std::string file);
+  // `file` is the input as the user named it; `threads` work at once, the caller's included.
+  InputChecker(const Config& config, const analysis::KernelTable& kernels, std::string file, unsigned threads = 1);
   ~InputChecker();
   InputChecker(InputChecker&&) noexcept;
 
-  // Checks one graph, which may be dropped afterwards: results own their strings. Call in file order.
-  void check_graph(const ir::Recording& recording, ir::GraphId graph);
-  // Checks every graph that is still held and was not checked before, and what concerns the input as a whole.
+  // Checks the graph in this call or a later one and then drops it, so that the caller is done with it; bodies and eager launches
+  // stay, since other graphs look them up. Results own their strings. Call in file order.
+  void add_graph(ir::Recording& recording, ir::GraphId graph);
+  // Checks what is still held and was not checked before, and what concerns the input as a whole.
   void finish(const ir::Recording& recording);
   void fail(base::Error error);
   // Shown with the input's summary.

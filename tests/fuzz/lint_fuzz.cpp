@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   config.max_streams = 1;
   config.min_confidence = engine::Confidence::possible;
   engine::InputChecker checker(config, analysis::KernelTable::builtin(), "fuzz");
-  options.on_graph = [&](ir::Recording& recording, ir::GraphId graph) { checker.check_graph(recording, graph); };
+  options.on_graph = [&](ir::Recording& recording, ir::GraphId graph) { checker.add_graph(recording, graph); };
   auto source = import::Source::from_memory(bytes, "fuzz", options.limits);
   auto recording = importer->read(*source, options);
   if (recording)

@@ -37,17 +37,16 @@ struct LintOptions {
   unsigned jobs = 0;
 };
 
+unsigned jobs_of(const LintOptions& options) {
+  return options.jobs != 0 ? options.jobs : std::max(1U, std::thread::hardware_concurrency());
+}
+
 engine::InputChecker check_file(const std::string& path, const LintOptions& options, const analysis::KernelTable& kernels,
                                 Progress& progress, unsigned threads) {
-  engine::InputChecker checker(options.config, kernels, path);
+  engine::InputChecker checker(options.config, kernels, path, threads);
   import::ReadOptions read;
   read.threads = threads;
-  read.on_graph = [&](ir::Recording& recording, ir::GraphId graph) {
-    checker.check_graph(recording, graph);
-    // Bodies and eager launches are looked up by other graphs; the others are done with.
-    const ir::GraphRole role = recording.graphs[graph]->info.role;
-    if (role != ir::GraphRole::body && role != ir::GraphRole::eager) recording.graphs[graph].reset();
-  };
+  read.on_graph = [&](ir::Recording& recording, ir::GraphId graph) { checker.add_graph(recording, graph); };
   read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
   try {
     auto recording = import::read_file(path, read);
@@ -70,14 +69,15 @@ bool check_joined(const std::string& structure_path, const std::string& timeline
                   const analysis::KernelTable& kernels, Progress& progress, std::vector<std::unique_ptr<engine::InputChecker>>& out) {
   const auto read_whole = [&](const std::string& path) {
     import::ReadOptions read;
+    read.threads = jobs_of(options);
     read.on_progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(path, done, total); };
     return import::read_file(path, read);
   };
   auto structure = read_whole(structure_path);
   auto timeline = read_whole(timeline_path);
   if (!structure || !timeline) return false;
-  auto structure_checker = std::make_unique<engine::InputChecker>(options.config, kernels, structure_path);
-  auto timeline_checker = std::make_unique<engine::InputChecker>(options.config, kernels, timeline_path);
+  auto structure_checker = std::make_unique<engine::InputChecker>(options.config, kernels, structure_path, jobs_of(options));
+  auto timeline_checker = std::make_unique<engine::InputChecker>(options.config, kernels, timeline_path, jobs_of(options));
   const join::Report joined = join::join_timeline(*structure, *timeline, options.force_join);
   for (const join::Match& match : joined.matches)
     structure_checker->add_join({timeline_path, match.timeline_graph, match.structure_graph, match.by_id, match.replays, match.operations,
@@ -154,15 +154,15 @@ int run_lint(LintOptions& options) {
   Progress progress(!options.no_progress && !options.quiet);
   std::vector<std::unique_ptr<engine::InputChecker>> slots(paths.size());
   std::atomic<std::size_t> next{0};
-  unsigned jobs = options.jobs != 0 ? options.jobs : std::max(1U, std::thread::hardware_concurrency());
-  jobs = static_cast<unsigned>(std::min<std::size_t>(jobs, paths.size()));
+  const unsigned jobs = jobs_of(options);
+  const unsigned files_at_once = static_cast<unsigned>(std::clamp<std::size_t>(paths.size(), 1, jobs));
   const auto work = [&] {
     for (std::size_t i = next.fetch_add(1); i < paths.size(); i = next.fetch_add(1))
       if (paths[i].error) {
         slots[i] = std::make_unique<engine::InputChecker>(config, *kernels, paths[i].path);
         slots[i]->fail(std::move(*paths[i].error));
       } else {
-        slots[i] = std::make_unique<engine::InputChecker>(check_file(paths[i].path, options, *kernels, progress, jobs == 1 ? 0 : 1));
+        slots[i] = std::make_unique<engine::InputChecker>(check_file(paths[i].path, options, *kernels, progress, jobs / files_at_once));
       }
   };
   const bool is_pair = find_pair(paths);
@@ -183,7 +183,7 @@ int run_lint(LintOptions& options) {
     }
   if (!done) {
     std::vector<std::jthread> threads;
-    for (unsigned i = 1; i < jobs; ++i) threads.emplace_back(work);
+    for (unsigned i = 1; i < files_at_once; ++i) threads.emplace_back(work);
     work();
   }
   progress.clear();
@@ -252,7 +252,9 @@ void add_lint(CLI::App& app, Cli& cli) {
   lint->add_option("-o,--output", options->output, "Write the report to a file");
   lint->add_flag("-q,--quiet", options->quiet, "One line per finding, nothing else");
   lint->add_flag("--statistics", options->statistics, "Counts per rule instead of the findings, in a text report");
-  lint->add_option("-j,--jobs", options->jobs, "Files read at once (default: the number of cores)")->check(CLI::Range(1, 1024));
+  lint->add_option("-j,--jobs", options->jobs,
+                   "Threads for files, and for the graphs within a file (default: the number of cores); the report is the same for any number")
+      ->check(CLI::Range(1, 1024));
   lint->add_option("--color", options->colour, "Colour: auto (on a terminal, unless NO_COLOR is set), always, never")
       ->check(CLI::IsMember({"auto", "always", "never"}))->capture_default_str();
   lint->add_flag("--no-progress", options->no_progress, "No progress line on stderr");

@@ -4,6 +4,7 @@
 
 #include "engine/rule.h"
 #include "ir/graph_builder.h"
+#include "report/json.h"
 #include "test_rules.h"
 
 namespace cglint::engine {
@@ -210,6 +211,58 @@ TEST(Runner, AFailedCaptureIsNoGraphForOtherRules) {
   const Report report = run(only({"CG001", "CG010"}), std::move(recordings));
   EXPECT_TRUE(report.findings.empty());
   EXPECT_EQ(report.not_checked.size(), 2U);
+}
+
+// Graphs of three rounds: what rules of scope `graph` say of them differs, and so does what rules of scope `recording` add up.
+std::string report_of_rounds(unsigned threads, std::size_t& graphs_left) {
+  const Config config = only({"CG"});
+  ir::Recording recording;
+  InputChecker checker(config, analysis::KernelTable::builtin(), "a", threads);
+  for (std::size_t i = 0; i < 120; ++i) {
+    const ir::FactSet facts = i % 7 == 0 ? ir::FactSet{Fact::nodes} : ir::FactSet{Fact::nodes, Fact::edges};
+    add_graph(recording, "g" + std::to_string(i), 1000 + 7919 * i % 14000, facts);
+    if (i % 10 == 3) recording.graphs[ir::GraphId::from_size(i)]->info.role = i % 20 == 3 ? ir::GraphRole::body : ir::GraphRole::eager;
+    checker.add_graph(recording, ir::GraphId::from_size(i));
+  }
+  graphs_left = 0;
+  for (const auto& graph : recording.graphs) graphs_left += graph != nullptr ? 1 : 0;
+  const ir::Recording moved = std::move(recording);
+  checker.finish(moved);
+  std::vector<InputChecker> inputs;
+  inputs.push_back(std::move(checker));
+  const Report report = merge_inputs(config, std::move(inputs));
+  EXPECT_EQ(report.inputs[0].graph_summaries.size(), 108U);
+  return report::render_json(report, config, "0");
+}
+
+TEST(Runner, TheReportIsTheSameForAnyNumberOfThreads) {
+  std::size_t left_by_one = 0, left_by_four = 0;
+  const std::string one = report_of_rounds(1, left_by_one);
+  EXPECT_NE(one.find("CG010"), std::string::npos);
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(report_of_rounds(4, left_by_four), one);
+  EXPECT_EQ(left_by_one, left_by_four);
+}
+
+TEST(Runner, GraphsAreDroppedRoundByRoundUnlessOthersLookThemUp) {
+  std::size_t left = 0;
+  report_of_rounds(2, left);
+  EXPECT_GE(left, 12U);  // bodies and eager launches, and those of the last round
+  EXPECT_LT(left, 80U);
+}
+
+TEST(Runner, AGraphIsCheckedOnce) {
+  const Config config = only({"CG010"});
+  ir::Recording recording;
+  add_graph(recording, "g", 3, {Fact::nodes, Fact::edges});
+  InputChecker checker(config, analysis::KernelTable::builtin(), "a");
+  checker.add_graph(recording, ir::GraphId(0));
+  checker.add_graph(recording, ir::GraphId(0));
+  checker.finish(recording);
+  std::vector<InputChecker> inputs;
+  inputs.push_back(std::move(checker));
+  const Report report = merge_inputs(config, std::move(inputs));
+  ASSERT_EQ(report.findings.size(), 1U);
+  EXPECT_EQ(report.findings[0].message, "3 nodes");
 }
 
 TEST(ExitCode, FirstOfThreeTwoOneFour) {
