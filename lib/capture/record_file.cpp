@@ -1,14 +1,46 @@
 #include "capture/record_file.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 namespace cglint::capture {
+
+namespace {
+
+// While it lives, a write past the limit of a file's size (ulimit -f) fails in this thread, and does not end the program.
+class NoFileSizeSignal {
+ public:
+  NoFileSizeSignal() {
+    sigset_t pending;
+    sigemptyset(&only_);
+    sigaddset(&only_, SIGXFSZ);
+    was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+    pthread_sigmask(SIG_BLOCK, &only_, &before_);
+  }
+  ~NoFileSizeSignal() {
+    const timespec at_once{};
+    if (!was_pending_)
+      while (sigtimedwait(&only_, nullptr, &at_once) == SIGXFSZ) {
+      }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoFileSizeSignal(const NoFileSizeSignal&) = delete;
+  NoFileSizeSignal& operator=(const NoFileSizeSignal&) = delete;
+
+ private:
+  sigset_t only_, before_;
+  bool was_pending_ = false;
+};
+
+}  // namespace
 
 std::string record_path(std::string_view wanted, bool is_folder, std::string_view program, std::int64_t rank,
                         long pid) {
@@ -53,6 +85,7 @@ std::string RecordFile::open(const std::string& path) {
 bool RecordFile::write(std::string_view lines) {
   if (!is_open()) return false;
   lines_ += static_cast<std::uint64_t>(std::count(lines.begin(), lines.end(), '\n'));
+  const NoFileSizeSignal no_signal;
   while (!lines.empty()) {
     const ssize_t written = ::write(descriptor_, lines.data(), lines.size());
     if (written < 0 && errno == EINTR) continue;

@@ -26,8 +26,8 @@ class RecordFile {
 
   // Creates the file, its folders included; never replaces one. Returns what went wrong, or "".
   std::string open(const std::string& path);
-  // Whole lines, each with its line feed. False once something went wrong (disk full, ...): nothing more is
-  // written.
+  // Whole lines, each with its line feed. False once something went wrong (disk full, past the limit of a file's size, ...): nothing
+  // more is written, and no signal reaches the program.
   bool write(std::string_view lines);
   // With the number of lines so far; closes the file.
   bool write_end();

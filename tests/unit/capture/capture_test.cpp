@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -432,6 +434,29 @@ TEST(RecordFile, AForksChildDoesNotWriteTheParentsFile) {
   std::stringstream text;
   text << in.rdbuf();
   EXPECT_EQ(text.str(), "{\"type\":\"header\"}\n{\"type\":\"end\",\"records\":1}\n");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(RecordFile, PastTheLimitOfAFileTheProgramGoesOn) {
+  const std::string folder = temporary_folder();
+  const pid_t child = fork();
+  if (child == 0) {
+    static int signals = 0;
+    signal(SIGXFSZ, [](int) { ++signals; });  // the program's own handler is not called either
+    const rlimit limit{4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    RecordFile file;
+    const bool good = file.open(folder + "/a").empty() && file.write(std::string(4000, 'x') + "\n") && !file.write(std::string(4000, 'y') + "\n") && !file.is_open();
+    sigset_t pending, blocked;
+    sigpending(&pending);
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    raise(SIGXFSZ);  // and is as it was before
+    _exit(good && sigismember(&pending, SIGXFSZ) == 0 && sigismember(&blocked, SIGXFSZ) == 0 && signals == 1 ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(std::filesystem::file_size(folder + "/a"), 4096U);
   std::filesystem::remove_all(folder);
 }
 
