@@ -40,8 +40,16 @@ function(cglint_make_self_contained name)
   set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN" BUILD_RPATH_USE_ORIGIN ON)
 endfunction()
 
+# Programs and libraries that tests and tools/gpu_checks run lie in gpu_checks/ of the build folder, not among what users run (bin/). What
+# they need from there is beside them in the folder that tools/gpu_checks/pack.py makes, and in bin/ here.
+function(cglint_gpu_check_programs)
+  set_target_properties(${ARGN} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/gpu_checks LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/gpu_checks
+    BUILD_RPATH "$ORIGIN;$ORIGIN/../bin" BUILD_RPATH_USE_ORIGIN ON)
+endfunction()
+
 # Turns files into one C++ source that defines
 #   std::string_view <function>(std::string_view name)   ("" for an unknown name)
+#   std::vector<std::string_view> <function>_names()
 # with the files' contents. NAMES are the keys, FILES the files, in the same order.
 function(cglint_embed_files output namespace function)
   cmake_parse_arguments(arg "" "" "NAMES;FILES" ${ARGN})

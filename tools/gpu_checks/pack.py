@@ -3,8 +3,8 @@
 
 usage: pack.py BUILD_BIN OUT_FOLDER [--lib FILE ...]
 
-BUILD_BIN is a build's bin/ folder. Copies run.py, measure_models.py, checks.d/, the GPU programs, the Python module and the recorded data that the checks read; --lib adds a
-library (a CUPTI, say) to OUT_FOLDER/lib.
+BUILD_BIN is a build's bin/ folder; the programs that only checks run are taken from gpu_checks/ beside it. Copies run.py, measure_models.py,
+checks.d/, the programs, the Python module and the recorded data that the checks read; --lib adds a library (a CUPTI, say) to OUT_FOLDER/lib.
 """
 import argparse
 import glob
@@ -28,6 +28,10 @@ def main():
     shutil.copytree(os.path.join(HERE, "checks.d"), os.path.join(arguments.out, "checks.d"), dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(arguments.build_bin, os.path.join(arguments.out, "bin"), dirs_exist_ok=True)
+    programs = os.path.join(os.path.dirname(os.path.abspath(arguments.build_bin)), "gpu_checks")
+    if not os.path.isdir(programs):
+        parser.error(f"{programs}: no such folder; does the build have the CUDA parts and the tests?")
+    shutil.copytree(programs, os.path.join(arguments.out, "bin"), dirs_exist_ok=True)
     for name in ("dot", "streams"):
         source = os.path.join(ROOT, "tests", "data", name)
         if os.path.isdir(source):

@@ -5,8 +5,10 @@
 // of the two times decides. SPLIT_K means split_for(): the GEMM whose k is short takes fewer splits. Every
 // candidate is timed in a graph of runs over changing experts, so L2 does not hold the weights.
 #include <cuda_runtime.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -241,6 +243,16 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace cglint::kernels::moe;
+  std::string usage =
+      "usage: cglint-moe-tune [--preset NAME]... [--dtype bf16|fp8]... [--tokens N,N,...] [--out DIR] [--log FILE] [--replays N]\n"
+      "Times the compiled tiles of the fused MoE kernels on this GPU. --out: the folder that tables go to, named and formed as vLLM's.\n"
+      "Exit codes: 0 good, 1 something could not be measured or written, 2 wrong usage, 3 no usable GPU.\npresets:";
+  for (const MoePreset& preset : moe_presets()) usage += std::string(" ") + preset.name;
+  usage += '\n';
+  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
+    std::fputs(usage.c_str(), stdout);
+    return 0;
+  }
   Options options;
   bool good = true;
   for (int i = 1; i < argc && good; i += 2) {
@@ -273,12 +285,12 @@ int main(int argc, char** argv) {
     }
   }
   if (!good) {
-    std::fprintf(
-        stderr,
-        "usage: cglint-moe-tune [--preset NAME]... [--dtype bf16|fp8]... [--tokens N,N,...] [--out DIR] "
-        "[--log FILE] [--replays N]\npresets:");
-    for (const MoePreset& preset : moe_presets()) std::fprintf(stderr, " %s", preset.name);
-    std::fprintf(stderr, "\n");
+    std::fputs(usage.c_str(), stderr);
+    return 2;
+  }
+  // Asked before minutes of measuring.
+  if (!options.out_dir.empty() && access(options.out_dir.c_str(), W_OK | X_OK) != 0) {
+    std::fprintf(stderr, "cglint-moe-tune: cannot write to %s: %s\n", options.out_dir.c_str(), std::strerror(errno));
     return 2;
   }
   if (options.presets.empty()) {

@@ -12,8 +12,7 @@ import signal
 import subprocess
 import time
 
-import graph_lines as g
-from recordings import BIN, CGLINT, OUT, PROGRAMS, PYTHON, files_of, lines_of, record, run
+from recordings import BIN, CGLINT, OUT, PROGRAMS, PYTHON, files_of, lines_of, record, run, run_parts
 
 KEPT = os.environ.get("CGLINT_RECORD_KEEP")  # a folder for the capture files of the planted defects
 WORKERS = min(8, os.cpu_count() or 1)
@@ -278,35 +277,6 @@ def part_torch_cost():
 PARTS = {"options": part_options, "programs": part_programs, "torch_programs": part_torch_programs, "faults": part_faults, "torch_faults": part_torch_faults, "threads": part_threads, "devices": part_devices, "workers": part_workers,
          "locks": part_locks, "cost": part_cost, "torch_cost": part_torch_cost, "kills": part_kills, "torch_kills": part_torch_kills}
 
+NEED_TORCH = {name for name in PARTS if "torch" in name} | {"workers", "locks"}
 
-def main():
-    if not os.path.exists(os.path.join(BIN, "libcglint_record.so")):
-        g.result("skipped", "the recorder was not built")
-        return
-    state, path = {}, os.environ.get("CGLINT_RECORD_STATE")
-    if path and os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            state = json.load(file)
-    wanted = [name for name in os.environ.get("CGLINT_RECORD_PARTS", "").split(",") if name] or list(PARTS)
-    has_torch = run([PYTHON, "-c", "import torch"]).returncode == 0
-    for name in wanted:
-        if name in state:
-            continue
-        if not has_torch and ("torch" in name or name in ("workers", "locks")):
-            state[name] = {"good": True, "skipped": "no PyTorch here"}
-            continue
-        begin = time.monotonic()
-        try:
-            state[name] = PARTS[name]()
-        except Exception as error:  # one part must not take the others along
-            state[name] = {"good": False, "error": f"{type(error).__name__}: {error}"}
-        state[name]["seconds"] = round(time.monotonic() - begin, 1)
-        if path:
-            with open(path + ".new", "w", encoding="utf-8") as file:
-                json.dump(state, file)
-            os.replace(path + ".new", path)
-    failed = [name for name in wanted if not state[name]["good"]]
-    g.result("fail" if failed else "pass", "parts that failed: " + ", ".join(failed) if failed else "", **{name: state[name] for name in wanted})
-
-
-main()
+run_parts(PARTS, NEED_TORCH)

@@ -8,13 +8,11 @@ CGLINT_ROUNDS=N the rounds of what is timed; CGLINT_RECORD_KEEP=FOLDER keeps the
 import concurrent.futures
 import json
 import os
-import re
 import shutil
 import statistics
 import time
 
-import graph_lines as g
-from recordings import BIN, CGLINT, OUT, PROGRAMS, PYTHON, files_of, lines_of, record, run
+from recordings import BIN, CGLINT, OUT, PROGRAMS, PYTHON, files_of, lines_of, record, run, run_parts
 
 WORKERS = min(16, 2 * (os.cpu_count() or 1))
 LOAD, DEFECTS = os.path.join(BIN, "record_load"), os.path.join(BIN, "record_defects")
@@ -361,34 +359,4 @@ PARTS = {"exits": part_exits, "leaves": part_leaves, "launched_at_once": part_la
          "large": part_large, "many": part_many, "detach": part_detach, "free_threaded": part_free_threaded}
 NEED_TORCH = {"python_api", "compiled", "ranks"}
 
-
-def main():
-    if not os.path.exists(os.path.join(BIN, "libcglint_record.so")):
-        g.result("skipped", "the recorder was not built")
-        return
-    state, path = {}, os.environ.get("CGLINT_RECORD_STATE")
-    if path and os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            state = json.load(file)
-    wanted = [name for name in re.split(r"[, ]+", os.environ.get("CGLINT_RECORD_PARTS", "")) if name] or list(PARTS)
-    has_torch = run([PYTHON, "-c", "import torch"]).returncode == 0 if NEED_TORCH & set(wanted) else False
-    for name in wanted:
-        if name in state:
-            continue
-        begin = time.monotonic()
-        try:
-            state[name] = PARTS[name]() if has_torch or name not in NEED_TORCH else {"good": True, "skipped": "no PyTorch here"}
-        except Exception as error:  # one part must not take the others along
-            state[name] = {"good": False, "error": f"{type(error).__name__}: {error}"}
-        state[name]["seconds"] = round(time.monotonic() - begin, 1)
-        if path:
-            with open(path + ".new", "w", encoding="utf-8") as file:
-                json.dump(state, file)
-            os.replace(path + ".new", path)
-    failed = [name for name in wanted if not state[name]["good"]]
-    skipped = [f"{name} ({state[name]['skipped']})" for name in wanted if "skipped" in state[name]]
-    reason = "; ".join(text for text in ("parts that failed: " + ", ".join(failed) if failed else "", "skipped: " + ", ".join(skipped) if skipped else "") if text)
-    g.result("fail" if failed else "pass", reason, **{name: state[name] for name in wanted})
-
-
-main()
+run_parts(PARTS, NEED_TORCH)
