@@ -20,8 +20,8 @@ CASES = [
     (["--show", "3x"], 2, 'not "3x"'),
     (["--output"], 2, "--output needs a value"),
     (["--output="], 2, "--output needs a file name"),
-    ([], 2, "no usable GPU"),
-    (["--format=json", "--show", "0"], 2, "no usable GPU"),
+    ([], 4, "no usable GPU"),
+    (["--format=json", "--show", "0"], 4, "no usable GPU"),
 ]
 
 

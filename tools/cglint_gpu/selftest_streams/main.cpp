@@ -37,8 +37,8 @@ constexpr std::string_view kUsage =
     "  --output FILE        write it to FILE instead\n"
     "  --show N             list at most N mismatching graphs (5)\n"
     "\n"
-    "exit codes: 0 the model holds for this driver, 1 it does not, 2 it could not be tested (no GPU, no "
-    "CUPTI, bad usage)\n\n"
+    "exit codes: 0 the model holds for this driver, 1 it does not, 2 bad usage or unwritable output, 3 the GPU failed,\n"
+    "4 it could not be tested here (no GPU, no CUPTI, records lost, most graphs refused)\n\n"
     "covered: graphs that the model predicts. agree: predicted exactly. known gaps: not predicted exactly, "
     "on the driver "
     "that the\n"
@@ -174,9 +174,12 @@ std::string json_report(const SelftestResult& result, const MachineFacts& facts,
   return out;
 }
 
-int cannot(const std::string& why) {
+// As of the other commands of cglint.
+constexpr int kExitUsage = 2, kExitInternal = 3, kExitNotTested = 4;
+
+int cannot(int code, const std::string& why) {
   std::fprintf(stderr, "cglint: error: selftest-streams: %s\n", why.c_str());
-  return 2;
+  return code;
 }
 
 }  // namespace
@@ -184,33 +187,33 @@ int cannot(const std::string& why) {
 int main(int argc, char** argv) {
   Arguments arguments;
   std::string wrong = parse_arguments(argc, argv, arguments);
-  if (!wrong.empty()) return cannot(wrong + "; see 'cglint selftest-streams --help'");
+  if (!wrong.empty()) return cannot(kExitUsage, wrong + "; see 'cglint selftest-streams --help'");
   if (arguments.help) {
     std::fputs(std::string(kUsage).c_str(), stdout);
     return 0;
   }
   std::vector<ReferenceGraph> graphs;
   wrong = cglint::gpu::parse_reference(cglint::gpu::embedded_reference("reference.txt"), graphs);
-  if (!wrong.empty()) return cannot("built with a damaged list of graphs: " + wrong);
+  if (!wrong.empty()) return cannot(kExitInternal, "built with a damaged list of graphs: " + wrong);
   cglint::gpu::StreamMeasurer measurer;
   wrong = measurer.create();
-  if (!wrong.empty()) return cannot(wrong);
+  if (!wrong.empty()) return cannot(kExitNotTested, wrong);
   // Opened before anything is measured: a report that nobody can get is not worth the wait.
   FILE* const out = arguments.output.empty() || arguments.output == "-"
                         ? stdout
                         : std::fopen(arguments.output.c_str(), "w");
-  if (out == nullptr) return cannot("cannot write " + arguments.output + ": " + std::strerror(errno));
+  if (out == nullptr) return cannot(kExitUsage, "cannot write " + arguments.output + ": " + std::strerror(errno));
   std::vector<Measured> measured;
   for (size_t i = 0; i < graphs.size(); i += kBatch) {
     std::vector<cglint::gpu::GraphSpec> batch;
     for (size_t k = i; k < std::min(graphs.size(), i + kBatch); ++k) batch.push_back(graphs[k].spec);
     wrong = measurer.measure(batch, false, measured);
     if (!wrong.empty()) {
-      cannot("the GPU failed while graphs ran: " + wrong);
-      std::_Exit(2);  // the driver may hang in its own clean-up now
+      cannot(kExitInternal, "the GPU failed while graphs ran: " + wrong);
+      std::_Exit(kExitInternal);  // the driver may hang in its own clean-up now
     }
   }
-  if (measurer.take_dropped() > 0) return cannot("CUPTI dropped activity records");
+  if (measurer.take_dropped() > 0) return cannot(kExitNotTested, "CUPTI dropped activity records");
   const MachineFacts& facts = measurer.facts();
   const unsigned driver_major = static_cast<unsigned>(std::strtoul(facts.driver.c_str(), nullptr, 10));
   const SelftestResult result = cglint::gpu::judge(graphs, measured, driver_major);
@@ -219,7 +222,7 @@ int main(int argc, char** argv) {
   const bool written = std::fwrite(report.data(), 1, report.size(), out) == report.size();
   const bool finished = out == stdout ? std::fflush(out) == 0 : std::fclose(out) == 0;
   if (!written || !finished)
-    return cannot("cannot write " + (out == stdout ? std::string("standard output") : arguments.output));
-  if (result.measured * 2 <= result.graphs) return cannot("this driver refused most of the graphs");
+    return cannot(kExitUsage, "cannot write " + (out == stdout ? std::string("standard output") : arguments.output));
+  if (result.measured * 2 <= result.graphs) return cannot(kExitNotTested, "this driver refused most of the graphs");
   return result.holds() ? 0 : 1;
 }
