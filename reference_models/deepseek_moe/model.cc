@@ -81,24 +81,12 @@ const DecoderVariants& stack() {
   return stack;
 }
 
-const ModelInfo& info() {
-  static const ModelInfo info = {
-      "deepseek_moe",
-      "decode step of an MoE/MLA decoder: the order of the shared and the routed experts",
-      stack().presets,
-      kVariants,
-      stack().side_streams,
-      [](const StackOptions& options) { return decoder_memory_bytes(stack(), options); },
-      [](const StackOptions& options) { return make_decoder(stack(), options); },
-      decoder_faults(),
-  };
-  return info;
-}
-
 }  // namespace
 
 const ModelInfo& deepseek_moe_model() {
-  return info();
+  static const ModelInfo info =
+      decoder_model<stack>("deepseek_moe", "decode step of an MoE/MLA decoder: the order of the shared and the routed experts");
+  return info;
 }
 
 }  // namespace cglint::models

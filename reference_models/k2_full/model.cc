@@ -40,24 +40,12 @@ const DecoderVariants& stack() {
   return stack;
 }
 
-const ModelInfo& info() {
-  static const ModelInfo info = {
-      "k2_full",
-      "decode step of Kimi K2 with both overlaps, each branch enqueued first or last",
-      stack().presets,
-      kVariants,
-      stack().side_streams,
-      [](const StackOptions& options) { return decoder_memory_bytes(stack(), options); },
-      [](const StackOptions& options) { return make_decoder(stack(), options); },
-      decoder_faults(),
-  };
-  return info;
-}
-
 }  // namespace
 
 const ModelInfo& k2_full_model() {
-  return info();
+  static const ModelInfo info =
+      decoder_model<stack>("k2_full", "decode step of Kimi K2 with both overlaps, each branch enqueued first or last");
+  return info;
 }
 
 }  // namespace cglint::models

@@ -79,4 +79,17 @@ std::unique_ptr<Model> make_decoder(const DecoderVariants& model, const StackOpt
 // ModelInfo::faults of such a model.
 std::span<const std::string_view> decoder_faults();
 
+// The model of the function's variants.
+template <const DecoderVariants& (*kVariants)()>
+ModelInfo decoder_model(std::string_view name, std::string_view summary) {
+  return {name,
+          summary,
+          kVariants().presets,
+          kVariants().variants,
+          kVariants().side_streams,
+          [](const StackOptions& options) { return decoder_memory_bytes(kVariants(), options); },
+          [](const StackOptions& options) { return make_decoder(kVariants(), options); },
+          decoder_faults()};
+}
+
 }  // namespace cglint::models

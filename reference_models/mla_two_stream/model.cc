@@ -40,24 +40,12 @@ const DecoderVariants& stack() {
   return stack;
 }
 
-const ModelInfo& info() {
-  static const ModelInfo info = {
-      "mla_two_stream",
-      "decode step of an MoE/MLA decoder: the cache write beside the query path",
-      stack().presets,
-      kVariants,
-      stack().side_streams,
-      [](const StackOptions& options) { return decoder_memory_bytes(stack(), options); },
-      [](const StackOptions& options) { return make_decoder(stack(), options); },
-      decoder_faults(),
-  };
-  return info;
-}
-
 }  // namespace
 
 const ModelInfo& mla_two_stream_model() {
-  return info();
+  static const ModelInfo info =
+      decoder_model<stack>("mla_two_stream", "decode step of an MoE/MLA decoder: the cache write beside the query path");
+  return info;
 }
 
 }  // namespace cglint::models

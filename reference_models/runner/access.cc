@@ -14,6 +14,7 @@
 #include "runner/access_kernels.h"
 #include "runner/access_ranges.h"
 #include "runner/events.h"
+#include "runner/owners.h"
 
 namespace cglint::models {
 namespace {
@@ -64,15 +65,6 @@ struct Driver {
   }
 };
 
-struct GraphDeleter {
-  using pointer = cudaGraph_t;
-  void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
-};
-struct ExecDeleter {
-  using pointer = cudaGraphExec_t;
-  void operator()(cudaGraphExec_t exec) const { (void)cudaGraphExecDestroy(exec); }
-};
-
 // An argument's eight bytes that are an address.
 struct Word {
   std::size_t slot = 0, offset = 0;
@@ -84,8 +76,8 @@ struct Node {
   bool is_kernel = false;
   std::vector<Word> words;
   std::vector<std::uint64_t> reach;  // bases of the allocations that words point into, ascending
-  std::unique_ptr<cudaGraph_t, GraphDeleter> graph;
-  std::unique_ptr<cudaGraphExec_t, ExecDeleter> exec;
+  GraphOwner graph;
+  ExecOwner exec;
   std::vector<ByteRange> writes;
 };
 

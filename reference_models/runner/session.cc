@@ -12,6 +12,7 @@
 #include "runner/access.h"
 #include "runner/events.h"
 #include "runner/gpu_helpers.h"
+#include "runner/owners.h"
 
 namespace cglint::models {
 namespace {
@@ -49,15 +50,6 @@ std::string hex(std::uint64_t value) {
   return text.data();
 }
 
-// Handles are freed with the context where a fault has made that impossible.
-struct GraphDeleter {
-  using pointer = cudaGraph_t;
-  void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
-};
-struct ExecDeleter {
-  using pointer = cudaGraphExec_t;
-  void operator()(cudaGraphExec_t exec) const { (void)cudaGraphExecDestroy(exec); }
-};
 struct EventDeleter {
   using pointer = cudaEvent_t;
   void operator()(cudaEvent_t event) const { (void)cudaEventDestroy(event); }
@@ -66,8 +58,6 @@ struct StreamDeleter {
   using pointer = cudaStream_t;
   void operator()(cudaStream_t stream) const { (void)cudaStreamDestroy(stream); }
 };
-using GraphOwner = std::unique_ptr<cudaGraph_t, GraphDeleter>;
-using ExecOwner = std::unique_ptr<cudaGraphExec_t, ExecDeleter>;
 using EventOwner = std::unique_ptr<cudaEvent_t, EventDeleter>;
 using StreamOwner = std::unique_ptr<cudaStream_t, StreamDeleter>;
 

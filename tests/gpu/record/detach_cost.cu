@@ -26,14 +26,7 @@
 #include <string>
 #include <vector>
 
-#define CHECK(call)                                                              \
-  do {                                                                           \
-    const cudaError_t error = (call);                                            \
-    if (error != cudaSuccess) {                                                  \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));        \
-      std::exit(3);                                                              \
-    }                                                                            \
-  } while (false)
+#include "check.h"
 
 namespace {
 

@@ -6,14 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#define CHECK(call)                                                              \
-  do {                                                                           \
-    const cudaError_t error = (call);                                            \
-    if (error != cudaSuccess) {                                                  \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));        \
-      std::exit(3);                                                              \
-    }                                                                            \
-  } while (false)
+#include "check.h"
 
 __global__ void scale(float* data, int count, float factor) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -12,14 +12,8 @@
 #include <thread>
 #include <vector>
 
-#define CHECK(call)                                                              \
-  do {                                                                           \
-    const cudaError_t error = (call);                                            \
-    if (error != cudaSuccess) {                                                  \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));        \
-      std::exit(3);                                                              \
-    }                                                                            \
-  } while (false)
+#include "../check.h"
+#include "planted.h"
 
 namespace {
 
@@ -400,11 +394,6 @@ void capture_again_and_again(bool bad) {
   }
 }
 
-struct Case {
-  const char* name;
-  const char* code;
-  void (*run)(bool bad);
-};
 constexpr Case kCases[] = {
     {"legacy_stream_launch", "CG404", legacy_stream_launch},
     {"synchronize_stream", "CG404", synchronize_stream},
@@ -430,16 +419,4 @@ constexpr Case kCases[] = {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], "--list") == 0) {
-    for (const Case& each : kCases) std::printf("%s %s\n", each.name, each.code);
-    return 0;
-  }
-  for (const Case& each : kCases) {
-    if (argc != 3 || std::strcmp(argv[1], each.name) != 0) continue;
-    each.run(std::strcmp(argv[2], "bad") == 0);
-    return 0;
-  }
-  std::fprintf(stderr, "usage: defects CASE bad|good, or defects --list\n");
-  return 2;
-}
+int main(int argc, char** argv) { return run_case("defects", kCases, argc, argv); }

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "planted.h"
+
 #define RT(call)                                                                                 \
   do {                                                                                           \
     const cudaError_t rt_status = (call);                                                        \
@@ -727,10 +729,6 @@ void update_refused(bool bad) {
   }
 }
 
-struct Case {
-  const char *name, *code;
-  void (*run)(bool bad);
-};
 const Case kCases[] = {
     {"polls_its_stream", "CG404", polls_its_stream},
     {"waits_for_the_step_before", "CG404", waits_for_the_step_before},
@@ -767,16 +765,4 @@ const Case kCases[] = {
     {"update_refused", "CG804", update_refused},
 };
 
-int main(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], "--list") == 0) {
-    for (const Case& each : kCases) std::printf("%s %s\n", each.name, each.code);
-    return 0;
-  }
-  for (const Case& each : kCases) {
-    if (argc != 3 || std::strcmp(argv[1], each.name) != 0) continue;
-    each.run(std::strcmp(argv[2], "bad") == 0);
-    return 0;
-  }
-  std::fprintf(stderr, "usage: faults CASE bad|good, or faults --list\n");
-  return 2;
-}
+int main(int argc, char** argv) { return run_case("faults", kCases, argc, argv); }
