@@ -60,7 +60,8 @@ struct OrderSearchResult {
   Verdict verdict = Verdict::invalid;
   std::uint32_t streams_before = 0, streams_after = 0;
   std::uint32_t evaluations = 0;
-  std::vector<OrderPattern> patterns;  // largest first
+  // Largest first. Empty where nodes were created before nodes that they wait for and no loss had to be mended.
+  std::vector<OrderPattern> patterns;
   std::vector<OrderEdit> edits;        // verified: they keep every dependency and give streams_after
   // Each move of the patterns, put right before its join, is an edit. If not (branches that depend on each
   // other half way, moves that share a join), the patterns only name the causes, and `edits` is the advice.

@@ -281,7 +281,10 @@ class JoinFollowsSideBranch final : public engine::Rule {
     if (!predicted.note.empty()) finding.evidence.emplace_back("note", predicted.note);
     if (result.verdict == OrderSearchResult::Verdict::improved &&
         std::int64_t{result.streams_before} - result.streams_after >= min_gain) {
-      report_order(std::move(finding), context, result, width.count, slack, sink);
+      if (result.patterns.empty())
+        report_creation(std::move(finding), context, result, width.count, sink);
+      else
+        report_order(std::move(finding), context, result, width.count, slack, sink);
     } else if (has_fresh_branches(result, result.streams_before, width.count, slack)) {
       report_fresh(std::move(finding), context, result, width.count, sink);
     }
@@ -355,6 +358,33 @@ class JoinFollowsSideBranch final : public engine::Rule {
           result.fresh_heads.size(), entity_of(context, id(head), "").label, number_of(context, head));
     }
     add_sources(finding, context, result);
+    add_side_effects(finding, context, result);
+    sink.report(std::move(finding), basis);
+  }
+
+  // No join to name: nodes were created before nodes that they wait for, as calls that add edges one by one can do.
+  static void report_creation(engine::Finding finding, const engine::GraphContext& context,
+                              const OrderSearchResult& result, std::uint32_t width,
+                              engine::FindingSink& sink) {
+    finding.message = fmt::format(
+        "predicted to replay on {} streams where {} can be busy at once: nodes were created before nodes that they "
+        "wait for; another order of creation needs {}",
+        result.streams_before, width, plural(result.streams_after, "stream"));
+    finding.evidence.emplace_back("streams_in_better_order", std::int64_t{result.streams_after});
+    finding.evidence.emplace_back("blocks_to_move", static_cast<std::int64_t>(result.edits.size()));
+    std::string basis = "creation:";
+    for (const OrderEdit& edit : result.edits) {
+      basis += stable_sequence(context, ids(edit.nodes)) + "|";
+      finding.fix.edits.push_back({engine::Edit::Kind::move_later, edit.nodes, edit.before, ""});
+    }
+    finding.occurrence_count = static_cast<std::uint32_t>(result.edits.size());
+    const NodeId first = id(result.edits.front().nodes.front());
+    finding.primary = {entity_of(context, first, "to create later")};
+    finding.sources = sources_of(context, first, "node to create later");
+    for (const std::string& text : edit_texts(context, result.edits))
+      finding.fix.text += (finding.fix.text.empty() ? "" : "; ") + text;
+    finding.fix.text +=
+        fmt::format(" ({} to {} streams by the model)", result.streams_before, result.streams_after);
     add_side_effects(finding, context, result);
     sink.report(std::move(finding), basis);
   }
