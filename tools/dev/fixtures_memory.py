@@ -783,7 +783,7 @@ def workspace_alias() -> None:
         pool = r.alloc(2 << 20)
         for name, source, target in (("piece_0", 8192, 0), ("piece_1", 0, 4096), ("piece_2", 4096, 0)):
             g = r.graph(name, facts=["allocator_state"])
-            g.kernel("layer", [(pool, source, "const_pointer"), (pool, 16384)], [(24, "piece"), (90, name)])
+            g.kernel("_Z5layerPKfPf", [(pool, source, "const_pointer"), (pool, 16384)], [(24, "piece"), (90, name)])
             g.fill(pool, target, 4096)
             g.end()
         r.blocks([(pool, 0, 4096, state, pool1), (pool, 4096, 4096, "active", pool1), (pool, 8192, 4096, "active", pool1), (pool, 12288, (2 << 20) - 12288, "free", pool1)])
@@ -796,7 +796,7 @@ def workspace_alias() -> None:
         numbers = {}
         for name, source, target in (("piece_0", 8192, 0), ("piece_1", 0, 4096), ("piece_2", 8192, 0)):
             g = r.graph(name, facts=["allocator_state"])
-            g.kernel("layer", [(pool, source, "const_pointer"), (pool, 16384)], [(24, "piece"), (90, name)])
+            g.kernel("_Z5layerPKfPf", [(pool, source, "const_pointer"), (pool, 16384)], [(24, "piece"), (90, name)])
             g.fill(pool, target, 4096)
             g.replayed([(10 + 20 * order.index(name), 7)])
             numbers[name] = g.end()

@@ -145,7 +145,10 @@ class Check final : public engine::RecordingCheck {
       read_snapshots(context.recording);
       for (SeenGraph& graph : graphs_) graph.home = home_of(graph);
       foreign_scratch(context, sink);
-      unheld_input(context, sink);
+      if (const std::size_t graphs = unheld_input(context, sink); graphs > 0)
+        sink.not_checked({Fact::measured_access},
+                         fmt::format("kernels without a signature do not tell what they read and what they write: whether {} read{} from the shared pool what nobody holds any more is not known",
+                                     base::count_of(graphs, "graph"), graphs == 1 ? "s" : ""));
     }
     if (state_missing_ && context.recording.allocator_blocks.empty())
       sink.not_checked({Fact::allocator_state}, "allocator state unknown: which pool memory belongs to, and whether anybody holds it, is not known; graphs that ran at the same time were compared");
@@ -385,8 +388,10 @@ class Check final : public engine::RecordingCheck {
     }
   }
 
-  // Memory of the graph's own pool that nobody holds, which it reads before it writes, and which another graph of the pool writes.
-  void unheld_input(const engine::RecordingContext& context, engine::FindingSink& sink) const {
+  // Memory of the graph's own pool that nobody holds, which it reads before it writes, and which another graph of the pool writes. Returns how many
+  // graphs could be such readers if it were known what their kernels, or those of the other graph, read and write.
+  [[nodiscard]] std::size_t unheld_input(const engine::RecordingContext& context, engine::FindingSink& sink) const {
+    std::size_t undecided = 0;
     std::map<std::pair<ir::ProcessId, ir::StringId>, std::vector<std::size_t>> members;
     for (std::size_t i = 0; i < graphs_.size(); ++i)
       if (graphs_[i].home != ir::kEmptyString) members[{graphs_[i].process, graphs_[i].home}].push_back(i);
@@ -394,8 +399,10 @@ class Check final : public engine::RecordingCheck {
       if (graphs.size() < 2) continue;
       const Blocks* const last = blocks_after(pool.first, std::numeric_limits<std::uint64_t>::max());
       for (const std::size_t reader : graphs) {
+        bool is_undecided = false;
         for (const Row& row : graphs_[reader].rows) {
-          if (row.mode != AccessMode::read) continue;
+          const bool is_read = row.mode == AccessMode::read;
+          if (!is_read && (is_undecided || !lacks_signature(context, row))) continue;
           const ir::AllocatorBlock* const block = block_of(last, row.start);
           if (block == nullptr || block->pool != pool.second) continue;
           // In use again, but by somebody else.
@@ -406,10 +413,15 @@ class Check final : public engine::RecordingCheck {
           for (const std::size_t writer : graphs) {
             if (writer == reader || !live_together(graphs_[reader], graphs_[writer])) continue;
             if (is_others && graphs_[writer].end_sequence <= block->alloc_sequence) continue;  // who handed it over
-            // Where the order of the launches is known it tells: graphs of other shapes that are never launched in between do no harm.
-            if (is_timed && !was_last_to_write(graphs, writer, reader, row.start)) continue;
             const Row* const write = any_writer(graphs_[writer], row.start, std::numeric_limits<std::uint32_t>::max(), true);
-            if (write == nullptr) continue;
+            const bool is_known = is_read && write != nullptr;
+            if (!is_known && (is_undecided || !may_write_there(context, graphs_[writer], row.start))) continue;
+            // Where the order of the launches is known it tells: graphs of other shapes that are never launched in between do no harm.
+            if (is_timed && !was_last_to_write(context, graphs, writer, reader, row.start, is_known)) continue;
+            if (!is_known) {
+              is_undecided = true;
+              continue;
+            }
             const SeenGraph& a = graphs_[reader];
             const SeenGraph& b = graphs_[writer];
             engine::Finding finding = start(a, engine::Confidence::likely);
@@ -424,22 +436,38 @@ class Check final : public engine::RecordingCheck {
             break;
           }
         }
+        undecided += is_undecided ? 1 : 0;
       }
     }
+    return undecided;
   }
 
-  // In some launch of the reader: the last graph before it that wrote there was captured after it, so that it is not what the reader was given.
-  [[nodiscard]] bool was_last_to_write(const std::vector<std::size_t>& graphs, std::size_t writer, std::size_t reader, std::uint64_t address) const {
+  // In some launch of the reader: the last graph before it that wrote there (with `known` false: may have written there) was captured after it, so that it is
+  // not what the reader was given.
+  [[nodiscard]] bool was_last_to_write(const engine::RecordingContext& context, const std::vector<std::size_t>& graphs, std::size_t writer, std::size_t reader,
+                                       std::uint64_t address, bool known) const {
     if (graphs_[writer].begin_sequence <= graphs_[reader].end_sequence) return false;
     std::vector<std::pair<std::int64_t, std::size_t>> writes;  // start of a launch
     for (const std::size_t graph : graphs)
-      if (graph != reader && any_writer(graphs_[graph], address, std::numeric_limits<std::uint32_t>::max(), true) != nullptr)
+      if (graph != reader && (known ? any_writer(graphs_[graph], address, std::numeric_limits<std::uint32_t>::max(), true) != nullptr : may_write_there(context, graphs_[graph], address)))
         for (const Span& span : graphs_[graph].launches) writes.emplace_back(span.start, graph);
     std::sort(writes.begin(), writes.end());
     return std::any_of(graphs_[reader].launches.begin(), graphs_[reader].launches.end(), [&](const Span& span) {
       const auto next = std::lower_bound(writes.begin(), writes.end(), std::pair(span.start, std::size_t{0}));
       return next != writes.begin() && std::prev(next)->second == writer;
     });
+  }
+
+  // Nothing tells what the kernel does with the argument: neither a table nor a signature.
+  static bool lacks_signature(const engine::RecordingContext& context, const Row& row) {
+    return row.mode == AccessMode::unknown && row.function.is_valid() && !context.identities.of(row.function).params_known;
+  }
+  // Whether a row that begins at `address` writes, or might as far as one without a signature shows.
+  static bool may_write_there(const engine::RecordingContext& context, const SeenGraph& graph, std::uint64_t address) {
+    for (auto row = std::lower_bound(graph.rows.begin(), graph.rows.end(), address, [](const Row& r, std::uint64_t value) { return r.begin < value; });
+         row != graph.rows.end() && row->begin == address; ++row)
+      if (row->start == address && (row->writes() || lacks_signature(context, *row))) return true;
+    return false;
   }
 
   // A row that covers `address` and may write (with `known`: writes for certain) before position `before`.
