@@ -149,8 +149,21 @@ def dot_cases():
     yield Case("zip bomb", bomb(dot(two)[:-4]), 2, r"expands more than 250-fold \(max_compression_ratio\)")
     yield Case("deep nesting", dot(two)[:-4] + b"subgraph cluster_2 {\n" * 200000, 2, "nest|depth|deep")
     yield Case("ids of 2^32 and more", dot(dot_node(4294967296) + dot_node(18446744073709551615)), 0)
-    yield Case("an id that is no number", dot(dot_node("99999999999999999999999", number="99999999999999999999999")), 0,
-               says=[r"not checked \(the input does not give the nodes' creation order\): CG102"])
+    yield Case("an id that is no number", dot(dot_node("99999999999999999999999", number="99999999999999999999999")), 4,
+               says=["another number than their name, or none", r"not checked \(nodes whose label has another number than their name, or none\): CG102"])
+    yield Case("an id that contradicts the name", dot(dot_node(0) + dot_node(1, number=7)), 4, says=["another number than their name, or none", "spoils creation_order"])
+    kernel_row = '"graph_1_node_%d"[style="bold" shape="record" label="{KERNEL\n| {ID | %d (topoId: 0) | k\\<\\<\\<%s,32,0\\>\\>\\>}\n| {priority | %s}\n}"];\n'
+    yield Case("a grid that is no number", dot(kernel_row % (0, 0, "1", "0") + kernel_row % (1, 1, "x", "0")), 4, says=["launch configuration, priority or cooperative flag is none", "spoils launch_config"])
+    yield Case("a priority that is no number", dot(kernel_row % (0, 0, "1", "high")), 4, says=["launch configuration, priority or cooperative flag is none"])
+    yield Case("a fill with a value beyond 32 bits",
+               dot('"graph_1_node_0"[style="solid" shape="record" label="{MEMSET\n| {{ID | node handle | dptr | pitch | value | elementSize | width | height} | '
+                   '{0 (topoId: 0) | 0x1 | 0x10 | 0 | 4294967296 | 1 | 64 | 1}}}"];\n'), 4, says=["with a parameter that is none", "spoils copy_params"])
+    yield Case("a node of a type that is not known", dot(two + '"graph_1_node_2"[shape="record" label="{WARP_DRIVE\n| {ID | 2}\n}"];\n'), 4,
+               says=["type that this version does not know", "spoils creation_order"])
+    yield Case("a child graph that is not there",
+               dot('"graph_1_node_0"[style="bold" shape="record" label="{\nCONDITIONAL\n| {ID | 0}\n| {Conditional Type| IF}\n| {True|graph_9}\n}\n"];\n'), 4,
+               says=["bodies that the file does not hold", "spoils creation_order"])
+    yield Case("nodes outside every graph", small.rstrip()[:-1] + dot_node(5).encode() + b"}\n", 4, says=["nodes outside every graph"])
     yield Case("cycle", dot(two + edge + back), 2, "cycle")
     yield Case("self edge", dot(two + '"graph_1_node_0" -> "graph_1_node_0";\n'), 2, "depends on itself")
     yield Case("graphs that contain each other",

@@ -95,7 +95,8 @@ class Document {
   std::vector<NodeStatement> nodes;
   std::vector<EdgeStatement> edges;
   std::vector<Cluster> clusters;
-  bool has_bare_nodes = false;           // nodes outside every cluster
+  std::uint64_t bare_nodes = 0;          // outside every cluster
+  std::size_t first_bare_node = 0;       // offset
 
   base::Result<void> parse(std::string_view bytes, const Limits& limits);
 
@@ -225,7 +226,7 @@ base::Result<void> Document::parse_statement(dot::Scanner& scanner, const Token&
   node.offset = first.offset;
   node.cluster = cluster;
   if (cluster == kNone) {
-    has_bare_nodes = true;
+    if (bare_nodes++ == 0) first_bare_node = first.offset;
   } else {
     clusters[cluster].nodes.push_back(static_cast<std::uint32_t>(nodes.size()));
   }
@@ -286,6 +287,22 @@ base::Result<void> Document::parse(std::string_view bytes, const Limits& limits)
   return {};
 }
 
+// What makes a node doubtful. Each is counted, and spoils facts of its graph and of those around it.
+enum class Doubt : std::uint8_t { type, name, number, config, lacks_config, params, body };
+struct DoubtInfo {
+  std::string_view what;
+  ir::FactSet facts;
+};
+constexpr std::array<DoubtInfo, 7> kDoubts = {{
+    {"nodes of a type that this version does not know", {Fact::creation_order}},  // whether they take a stream is not known
+    {"kernels without a name", {Fact::kernel_names}},
+    {"nodes whose label has another number than their name, or none", {Fact::creation_order}},
+    {"kernels whose launch configuration, priority or cooperative flag is none", {Fact::launch_config}},
+    {"kernels without a launch configuration, while others have one", {Fact::launch_config}},
+    {"copies, fills and memory operations with a parameter that is none", {Fact::copy_params}},
+    {"child graphs and conditional bodies that the file does not hold", {Fact::creation_order}},
+}};
+
 // A node statement understood.
 struct ParsedNode {
   NodeKind kind = NodeKind::unknown;
@@ -304,6 +321,8 @@ struct ParsedNode {
   ir::SemaphoreNode semaphore;
   ir::ConditionalNode conditional;
   std::vector<std::uint64_t> body_graphs;  // graph numbers of child and conditional bodies
+  std::uint32_t doubts = 0;              // bits of Doubt
+  void doubt(Doubt doubt) { doubts |= 1u << static_cast<int>(doubt); }
 };
 
 std::uint64_t number_or(std::string_view text, std::uint64_t fallback) {
@@ -311,9 +330,15 @@ std::uint64_t number_or(std::string_view text, std::uint64_t fallback) {
   return value ? *value : fallback;
 }
 
-std::uint32_t number32(std::string_view text) {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_or(text, 0), 0xffffffffu));
+// A parameter; one that is missing is not known, one that is no number or beyond `most` is doubtful.
+std::uint64_t parameter(ParsedNode& out, std::string_view text, std::uint64_t fallback = 0, std::uint64_t most = ~std::uint64_t{0}) {
+  if (text.empty()) return fallback;
+  const auto value = dot::parse_number(text);
+  if (value && *value <= most) return *value;
+  out.doubt(Doubt::params);
+  return fallback;
 }
+constexpr std::uint64_t kMost32 = 0xffffffffu;
 
 // "DEVICE", "HOST PINNED", "HOST PAGEABLE", "ARRAY"; "HOST" alone does not tell. "UNIFIED (DEVICE)" and the like: what the
 // parentheses say.
@@ -378,6 +403,7 @@ class Reader {
   void parse_plain(const NodeStatement& statement, ParsedNode& out);
   base::Result<std::unique_ptr<ir::Graph>> build_graph(const Use& use, std::vector<Use>& uses, std::size_t use_index);
   void resolve_edges();
+  void note(Doubt doubt, std::size_t offset, bool count);
 
   const Document& document_;
   ir::Recording& recording_;
@@ -388,11 +414,20 @@ class Reader {
   dot::RecordLabel record_;
   std::string scratch_;
   bool edges_spoiled_ = false;
+  struct Noted {
+    std::uint64_t count = 0;
+    std::size_t first_offset = 0;
+    bool of_root = false;               // seen in the graph that is being built, or in what it contains
+  };
+  std::array<Noted, kDoubts.size()> noted_;
+  std::vector<std::uint8_t> cluster_counted_;  // a cluster that is used twice is counted once
 };
 
 // Two dialects: the runtime's structures, with "kind" and "ptr", and the driver's, with "MemoryType", "Host", "Device".
 void Reader::parse_memcpy_record(ParsedNode& out) {
-  const auto number = [&](std::string_view key, std::size_t nth) { return number_or(record_.value(key, nth), 0); };
+  const auto number = [&](std::string_view key, std::size_t nth, std::uint64_t fallback = 0) {
+    return parameter(out, record_.value(key, nth), fallback);
+  };
   ir::MemcpyNode& copy = out.memcpy;
   out.escaped_name = "Memcpy";
   if (!record_.value("MemoryType", 1).empty()) {
@@ -408,9 +443,13 @@ void Reader::parse_memcpy_record(ParsedNode& out) {
     side(0, copy.src, copy.src_pitch_bytes, copy.src_kind);
     side(1, copy.dst, copy.dst_pitch_bytes, copy.dst_kind);
     copy.width_bytes = number("WidthInBytes", 0);
-    copy.height = number_or(record_.value("Height", 2), 1);
-    copy.depth = number_or(record_.value("Depth", 0), 1);
+    copy.height = number("Height", 2, 1);
+    copy.depth = number("Depth", 0, 1);
+    // Each key comes once a side: where one is missing, values would be taken for the other side's.
     out.has_copy_params = true;
+    for (const std::string_view key : {"Host", "Device", "XInBytes", "Y", "Z", "Pitch"})
+      if (record_.value(key, 1).empty()) out.has_copy_params = false;
+    if (!out.has_copy_params) out.doubt(Doubt::params);
     return;
   }
   const std::string_view kind = record_.value("kind");
@@ -434,9 +473,10 @@ void Reader::parse_memcpy_record(ParsedNode& out) {
   if (!dst_array) side(1, copy.dst, copy.dst_pitch_bytes);
   // With an array on one side the width counts elements of unknown size.
   copy.width_bytes = src_array || dst_array ? 0 : number("Width", 0);
-  copy.height = number_or(record_.value("Height"), 1);
-  copy.depth = number_or(record_.value("Depth"), 1);
-  out.has_copy_params = !record_.value("ptr").empty();
+  copy.height = number("Height", 0, 1);
+  copy.depth = number("Depth", 0, 1);
+  out.has_copy_params = group != 0 && !record_.value("ptr", group - 1).empty() && !record_.value("pitch", group - 1).empty();
+  if (!out.has_copy_params && group != 0) out.doubt(Doubt::params);
 }
 
 void Reader::parse_record(ParsedNode& out) {
@@ -449,7 +489,8 @@ void Reader::parse_record(ParsedNode& out) {
     out.id = *id;
     out.has_id = true;
   }
-  const auto address = [&](std::string_view key, std::size_t nth = 0) { return number_or(record_.value(key, nth), 0); };
+  if (!out.has_id && !id_text.starts_with('?')) out.doubt(Doubt::number);
+  const auto address = [&](std::string_view key, std::size_t nth = 0) { return parameter(out, record_.value(key, nth)); };
   switch (out.kind) {
     case NodeKind::kernel: {
       const std::string_view cell = record_.after_value("ID");
@@ -459,12 +500,21 @@ void Reader::parse_record(ParsedNode& out) {
         out.kernel.block = config->block;
         out.kernel.dynamic_shared_bytes = config->shared_bytes;
       }
-      if (const std::string_view text = record_.value("cooperative"); !text.empty())
-        out.kernel.cooperative = number_or(text, 0) != 0 ? ir::Tri::yes : ir::Tri::no;
+      if (const std::string_view text = record_.value("cooperative"); !text.empty()) {
+        if (const auto flag = dot::parse_number(text)) {
+          out.kernel.cooperative = *flag != 0 ? ir::Tri::yes : ir::Tri::no;
+        } else {
+          out.doubt(Doubt::config);
+        }
+      }
       if (const std::string_view text = record_.value("priority"); !text.empty()) {
         std::int32_t priority = 0;
-        std::from_chars(text.data(), text.data() + text.size(), priority);
-        out.kernel.priority = priority;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), priority);
+        if (error != std::errc() || end != text.data() + text.size()) {
+          out.doubt(Doubt::config);
+        } else {
+          out.kernel.priority = priority;
+        }
       }
       break;
     }
@@ -472,14 +522,15 @@ void Reader::parse_record(ParsedNode& out) {
     case NodeKind::memset:
       out.memset.dst = address("dptr");
       out.memset.pitch_bytes = address("pitch");
-      out.memset.value = number32(record_.value("value"));
+      out.memset.value = static_cast<std::uint32_t>(parameter(out, record_.value("value"), 0, kMost32));
       out.memset.width = address("width");
-      out.memset.height = number_or(record_.value("height"), 1);
+      out.memset.height = parameter(out, record_.value("height"), 1);
       // There are no other sizes: with one, what the node fills is not known.
-      if (const std::uint32_t size = number32(record_.value("elementSize")); size == 1 || size == 2 || size == 4) {
+      if (const std::uint64_t size = number_or(record_.value("elementSize"), 0); size == 1 || size == 2 || size == 4) {
         out.memset.element_bytes = static_cast<std::uint8_t>(size);
         out.has_copy_params = !record_.value("dptr").empty();
       }
+      if (!out.has_copy_params) out.doubt(Doubt::params);
       out.escaped_name = "Memset";
       break;
     case NodeKind::mem_alloc:
@@ -488,11 +539,11 @@ void Reader::parse_record(ParsedNode& out) {
       out.alloc.bytes = address("bytesize");
       break;
     case NodeKind::batch_mem_op:
-      out.batch.count = number32(record_.value("count"));
+      out.batch.count = static_cast<std::uint32_t>(parameter(out, record_.value("count"), 0, kMost32));
       for (std::size_t i = 0; i + 1 < record_.leaves().size() && out.batch.address == 0; ++i) {
         const std::string_view text = record_.leaves()[i].text;
         if (text.starts_with("WRITE_VALUE") || text.starts_with("WAIT_VALUE"))
-          out.batch.address = number_or(record_.leaves()[i + 1].text, 0);
+          out.batch.address = parameter(out, record_.leaves()[i + 1].text);
       }
       break;
     case NodeKind::child_graph:
@@ -503,6 +554,7 @@ void Reader::parse_record(ParsedNode& out) {
       if (type == "SWITCH") out.conditional.type = ir::ConditionalNode::Type::switch_;
       for (const dot::RecordLabel::Leaf& leaf : record_.leaves())
         if (const auto number = graph_number(leaf.text)) out.body_graphs.push_back(*number);
+      if (out.body_graphs.empty()) out.doubt(Doubt::body);
       break;
     }
     default: break;
@@ -533,13 +585,16 @@ void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
       out.id = *id;
       out.has_id = true;
       at = 1;
+    } else if (statement.shape == "octagon" && count > 1) {
+      out.doubt(Doubt::number);
+      at = 1;  // what stands there is no name: a kernel has its number before it
     }
   }
   const std::string_view text = at < count ? lines[at] : std::string_view();
   out.escaped_name = text;
   const auto detail = [&](std::string_view key) -> std::uint64_t {
     for (std::size_t i = at + 1; i < count; ++i)
-      if (lines[i].starts_with(key)) return number_or(lines[i].substr(key.size()), 0);
+      if (lines[i].starts_with(key)) return parameter(out, lines[i].substr(key.size()));
     return 0;
   };
   // "(DtoD,4096)", "(171,640)"
@@ -548,7 +603,7 @@ void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
       const std::size_t comma = lines[i].find(',');
       if (!lines[i].starts_with('(') || !lines[i].ends_with(')') || comma == std::string_view::npos) continue;
       first = lines[i].substr(1, comma - 1);
-      second = number_or(lines[i].substr(comma + 1, lines[i].size() - comma - 2), 0);
+      second = parameter(out, lines[i].substr(comma + 1, lines[i].size() - comma - 2));
       return true;
     }
     return false;
@@ -590,7 +645,7 @@ void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
     case NodeKind::memset:
       out.escaped_name = "Memset";
       if (pair(first, second)) {
-        out.memset.value = number32(first);
+        out.memset.value = static_cast<std::uint32_t>(parameter(out, first, 0, kMost32));
         out.memset.width = second;
       }
       break;
@@ -612,16 +667,25 @@ void Reader::parse_node(const NodeStatement& statement, ParsedNode& out) {
   } else {
     parse_plain(statement, out);
   }
-  if (!out.has_id) {
-    // The node's own name carries the id as well.
-    const std::size_t at = statement.name.rfind("_node_");
-    if (at != std::string_view::npos) {
-      if (const auto id = dot::parse_number(statement.name.substr(at + 6))) {
-        out.id = *id;
-        out.has_id = true;
-      }
-    }
+  // The node's own name carries the id as well.
+  const std::size_t at = statement.name.rfind("_node_");
+  const auto id = at != std::string_view::npos ? dot::parse_number(statement.name.substr(at + 6)) : std::nullopt;
+  if (id && out.has_id && *id != out.id) out.doubt(Doubt::number);
+  if (id && !out.has_id) {
+    out.id = *id;
+    out.has_id = true;
   }
+  if (out.kind == NodeKind::unknown) out.doubt(Doubt::type);
+  if (out.kind == NodeKind::kernel) {
+    if (out.escaped_name.empty()) out.doubt(Doubt::name);
+    if (!out.has_config && statement.label.find("\\<\\<\\<") != std::string_view::npos) out.doubt(Doubt::config);
+  }
+}
+
+void Reader::note(Doubt doubt, std::size_t offset, bool count) {
+  Noted& noted = noted_[static_cast<std::size_t>(doubt)];
+  noted.of_root = true;
+  if (count && noted.count++ == 0) noted.first_offset = offset;
 }
 
 void Reader::resolve_edges() {
@@ -660,8 +724,9 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
   std::vector<std::uint64_t> ids(order.size());
   std::vector<ParsedNode> parsed(order.size());
   bool all_have_ids = true, all_have_config = true, all_have_names = true, all_have_copies = true;
-  std::uint64_t unknown = 0;
-  std::size_t unknown_at = 0;
+  bool any_has_config = false;
+  const bool count = cluster_counted_[use.cluster] == 0;
+  cluster_counted_[use.cluster] = 1;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const NodeStatement& statement = document_.nodes[order[i]];
     parse_node(statement, parsed[i]);
@@ -673,8 +738,13 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
     }
     if (parsed[i].kind == NodeKind::memcpy || parsed[i].kind == NodeKind::memset)
       all_have_copies = all_have_copies && parsed[i].has_copy_params;
-    if (parsed[i].kind == NodeKind::unknown && unknown++ == 0) unknown_at = statement.offset;
+    any_has_config = any_has_config || parsed[i].has_config;
+    for (std::size_t d = 0; d < kDoubts.size(); ++d)
+      if ((parsed[i].doubts >> d & 1u) != 0) note(static_cast<Doubt>(d), statement.offset, count);
   }
+  for (std::size_t i = 0; any_has_config && !all_have_config && i < order.size(); ++i)
+    if (parsed[i].kind == NodeKind::kernel && !parsed[i].has_config && (parsed[i].doubts >> static_cast<int>(Doubt::config) & 1u) == 0)
+      note(Doubt::lacks_config, document_.nodes[order[i]].offset, count);
   std::vector<std::uint32_t> sorted(order.size());
   for (std::uint32_t i = 0; i < sorted.size(); ++i) sorted[i] = i;
   if (all_have_ids && !std::is_sorted(ids.begin(), ids.end()))
@@ -712,7 +782,10 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
         const ir::NodeId next_node = ir::NodeId::from_size(builder.graph().node_count());
         for (const std::uint64_t number : node.body_graphs) {
           const auto it = cluster_by_number_.find(number);
-          if (it == cluster_by_number_.end()) continue;
+          if (it == cluster_by_number_.end()) {
+            note(Doubt::body, document_.nodes[order[i]].offset, count);
+            continue;
+          }
           for (std::size_t up = use_index; up != kNone; up = uses[up].parent_use)
             if (uses[up].cluster == it->second)
               return make_error(ErrorCode::malformed,
@@ -769,8 +842,6 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
   if (document_.repeated_otherwise.count != 0)
     for (const Fact fact : {Fact::kernel_names, Fact::launch_config, Fact::copy_params})
       spoil(fact, "some nodes of this file are declared twice and differently");
-  if (unknown != 0 && use.parent_use == kNone)
-    recording_.add_loss(ir::Loss::Severity::info, "nodes of a type that this version does not know", unknown, unknown_at);
   auto finished = builder.finish();
   if (finished && builder.duplicate_edges() != 0)
     recording_.add_loss(ir::Loss::Severity::info, "repeated edges were merged", builder.duplicate_edges(), cluster.offset);
@@ -786,6 +857,7 @@ base::Result<void> Reader::build(const ReadOptions& options) {
                         document_.clusters[i].offset);
   }
   resolve_edges();
+  cluster_counted_.resize(document_.clusters.size());
   if (document_.repeated_alike.count != 0)
     recording_.add_loss(ir::Loss::Severity::info, "node declarations that repeat an earlier one word for word",
                         document_.repeated_alike.count, document_.repeated_alike.first_offset);
@@ -825,9 +897,27 @@ base::Result<void> Reader::build(const ReadOptions& options) {
                                       kMaxExpandedNodes),
                           document_.clusters[use.cluster].offset);
     }
+    // What a graph contains is a part of it: doubts about one of them are doubts about all.
+    for (std::size_t d = 0; d < kDoubts.size(); ++d) {
+      if (!noted_[d].of_root) continue;
+      noted_[d].of_root = false;
+      for (const Use& use : uses) {
+        ir::Graph& graph = *recording_.graphs[use.id];
+        for (int f = 0; f < ir::kFactCount; ++f) {
+          const auto fact = static_cast<Fact>(f);
+          if (!kDoubts[d].facts.contains(fact)) continue;
+          graph.facts.erase(fact);
+          if (std::none_of(graph.spoiled.begin(), graph.spoiled.end(), [&](const ir::SpoiledFact& spoiled) { return spoiled.fact == fact; }))
+            graph.spoiled.push_back({fact, recording_.intern(kDoubts[d].what)});
+        }
+      }
+    }
     if (options.on_graph)
       for (const Use& use : uses) options.on_graph(recording_, use.id);
   }
+  for (std::size_t d = 0; d < kDoubts.size(); ++d)
+    if (noted_[d].count != 0)
+      recording_.add_loss(ir::Loss::Severity::data_loss, kDoubts[d].what, noted_[d].count, noted_[d].first_offset, kDoubts[d].facts);
   if (!any_root && !document_.clusters.empty())
     return make_error(ErrorCode::malformed, "every graph of this file is a child graph of another: a cycle",
                       document_.clusters.front().offset);
@@ -895,8 +985,9 @@ base::Result<ir::Recording> DotImporter::read(Source& source, const ReadOptions&
   recording.processes.push_back(ir::Process());
   Reader reader(document, recording);
   CGLINT_TRY(reader.build(options));
-  if (document.has_bare_nodes)
-    recording.add_loss(ir::Loss::Severity::info, "nodes outside every graph of the file were left out");
+  if (document.bare_nodes != 0)
+    recording.add_loss(ir::Loss::Severity::data_loss, "nodes outside every graph of the file were left out", document.bare_nodes,
+                       document.first_bare_node + skipped, {Fact::nodes});
   return recording;
 }
 

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "import/dot/dot_label.h"
 #include "import/dot/dot_scanner.h"
 #include "unit/import/import_helpers.h"
@@ -433,6 +435,120 @@ TEST(Dot, UnknownTypesAndRowsAreKept) {
   EXPECT_EQ(kinds(graph), (std::vector<NodeKind>{NodeKind::unknown, NodeKind::kernel}));
   EXPECT_EQ(recording->text(graph.name[NodeId(0)]), "WARP_DRIVE");
   EXPECT_EQ(loss_count(*recording, "does not know"), 1U);
+}
+
+// Every damaged field of a node is counted at its node and spoils the facts that rest on it, in the graphs around it as well.
+TEST(Dot, FieldsThatAreNoneAreCounted) {
+  const std::string config = R"(k\<\<\<4,32,0\>\>\>)";
+  const std::string kernel = "\"graph_1_node_0\"[shape=\"record\" label=\"{KERNEL\n| {ID | 0 (topoId: 3) | " + config + "}\n| {cooperative | 0}\n| {priority | -2}\n}\"];\n";
+  const std::string other = "\"graph_1_node_1\"[shape=\"record\" label=\"{KERNEL\n| {ID | 1 (topoId: 2) | " + config + "}\n}\"];\n";
+  const std::string copy =
+      "\"graph_1_node_2\"[shape=\"record\" label=\"{\nMEMCPY\n| {{ID | node handle} | {2 (topoId: 1) | 0x1}}\n| {kind | DtoD (DEVICE to DEVICE)}\n| {{srcPtr | dstPtr} | {pitch | ptr | xsize | ysize "
+      "| pitch | ptr | xsize | ysize} | {64 | 0x1000 | 0 | 0 | 64 | 0x2000 | 0 | 0}}\n| {Extent | {{Width | 64} | {Height | 1} | {Depth | 1}}}\n}\"];\n";
+  const std::string fill =
+      "\"graph_1_node_3\"[shape=\"record\" label=\"{MEMSET\n| {{ID | node handle | dptr | pitch | value | elementSize | width | height} | {3 (topoId: 0) | 0x1 | 0x3000 | 0 | 7 | 4 | 16 | 1}}}\"];\n";
+  const std::string good = kernel + other + copy + fill;
+  const auto whole = read_with("dot", wrap(good));
+  ASSERT_TRUE(whole);
+  ASSERT_TRUE(whole->losses.empty());
+  const ir::FactSet facts = whole->graphs[ir::GraphId(0)]->facts;
+  EXPECT_EQ(facts, (ir::FactSet{Fact::nodes, Fact::edges, Fact::creation_order, Fact::kernel_names, Fact::launch_config, Fact::copy_params}));
+  struct Case {
+    std::string_view from, to, what;
+    Fact fact;
+  };
+  const std::vector<Case> cases = {
+      {"ID | 0 (", "ID | x (", "another number", Fact::creation_order},
+      {"ID | 0 (", "ID | 18446744073709551616 (", "another number", Fact::creation_order},
+      {"ID | 0 (", "ID | 5 (", "another number", Fact::creation_order},
+      {"<4,32,0", "<4,32,x", "launch configuration, priority", Fact::launch_config},
+      {"<4,32,0", "<-4,32,0", "launch configuration, priority", Fact::launch_config},
+      {"<4,32,0", "<4,4294967296,0", "launch configuration, priority", Fact::launch_config},
+      {R"(k\<\<\<4,32,0\>\>\>)", "k", "while others have one", Fact::launch_config},
+      {R"( | k\<\<\<4,32,0\>\>\>)", "", "without a name", Fact::kernel_names},
+      {"cooperative | 0", "cooperative | yes", "launch configuration, priority", Fact::launch_config},
+      {"priority | -2", "priority | 1.5", "launch configuration, priority", Fact::launch_config},
+      {"priority | -2", "priority | 99999999999", "launch configuration, priority", Fact::launch_config},
+      {"KERNEL", "KERNAL", "does not know", Fact::creation_order},
+      {"0x1000", "0xg", "parameter that is none", Fact::copy_params},
+      {"0x1000", "0x11111111111111111", "parameter that is none", Fact::copy_params},
+      {"| ptr |", "| otr |", "parameter that is none", Fact::copy_params},
+      {"Width | 64", "Width | -64", "parameter that is none", Fact::copy_params},
+      {"Height | 1", "Height | null", "parameter that is none", Fact::copy_params},
+      {"0x3000", "none", "parameter that is none", Fact::copy_params},
+      {"dptr", "dpt", "parameter that is none", Fact::copy_params},
+      {"0 | 7 | 4 | 16", "0 | 4294967296 | 4 | 16", "parameter that is none", Fact::copy_params},
+      {"0 | 7 | 4 | 16", "0 | 7 | 3 | 16", "parameter that is none", Fact::copy_params},
+      {"0 | 7 | 4 | 16", "0 | 7 | 4 | 1.5", "parameter that is none", Fact::copy_params},
+  };
+  for (const Case& c : cases) {
+    std::string bad = good;
+    const std::size_t at = bad.find(c.from);
+    ASSERT_NE(at, std::string::npos) << c.from;
+    bad.replace(at, c.from.size(), c.to);
+    const auto recording = read_with("dot", wrap(bad));
+    ASSERT_TRUE(recording) << c.to;
+    EXPECT_EQ(loss_count(*recording, c.what), 1U) << c.from << " -> " << c.to;
+    for (const ir::Loss& loss : recording->losses) {
+      EXPECT_EQ(loss.severity, ir::Loss::Severity::data_loss);
+      EXPECT_LT(loss.offset_bytes, bad.size() + 200);
+    }
+    EXPECT_FALSE(recording->graphs[ir::GraphId(0)]->facts.contains(c.fact)) << c.to;
+    EXPECT_TRUE(recording->graphs[ir::GraphId(0)]->facts.contains(Fact::nodes));
+  }
+  // A kernel's number in the short form: what stands in its place is not the name.
+  const auto plain = read_with("dot", wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"x\na\n\"];\n"));
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(loss_count(*plain, "another number"), 1U);
+  EXPECT_EQ(plain->text(plain->graphs[ir::GraphId(0)]->name[NodeId(0)]), "a");
+}
+
+TEST(Dot, ADoubtAboutABodyIsOneAboutItsParents) {
+  const auto text = [](std::string_view name, std::string_view body) {
+    return fmt::format("digraph dot {{\nsubgraph cluster_1 {{\nlabel=\"graph_1\" graph[style=\"dashed\"];\n"
+                       "\"graph_1_node_0\"[shape=\"rectangle\" label=\"0\\ngraph_2\\n\"];\n\"graph_1_node_1\"[shape=\"rectangle\" label=\"1\\ngraph_2\\n\"];\n"
+                       "\"graph_1_node_2\"[shape=\"record\" label=\"{{\nCONDITIONAL\n| {{ID | 2}}\n| {{Conditional Type| IF}}\n| {{True|{1}}}\n}}\n\"];\n}}\n"
+                       "subgraph cluster_2 {{\nlabel=\"graph_2\" graph[style=\"dashed\"];\n\"graph_2_node_0\"[shape=\"octagon\" label=\"{0}\\nk\\n\"];\n}}\n"
+                       "subgraph cluster_3 {{\nlabel=\"graph_3\" graph[style=\"dashed\"];\n\"graph_3_node_0\"[shape=\"octagon\" label=\"0\\nk\\n\"];\n}}\n"
+                       "subgraph cluster_4 {{\nlabel=\"graph_4\" graph[style=\"dashed\"];\n\"graph_4_node_0\"[shape=\"octagon\" label=\"0\\nk\\n\"];\n}}\n}}\n",
+                       name, body);
+  };
+  const auto good = read_with("dot", text("0", "graph_3"));
+  ASSERT_TRUE(good);
+  EXPECT_TRUE(good->losses.empty());
+  for (const auto& [number, body, what] : {std::tuple{"5", "graph_3", "another number"}, std::tuple{"0", "graph_9", "does not hold"}, std::tuple{"0", "graphs", "does not hold"}}) {
+    const auto recording = read_with("dot", text(number, body));
+    ASSERT_TRUE(recording);
+    EXPECT_EQ(loss_count(*recording, what), 1U) << "once, however often the cluster is used";
+    for (const auto& graph : recording->graphs) {
+      const bool apart = recording->text(graph->info.name) == "graph_4" || (recording->text(graph->info.name) == "graph_3" && std::string_view(body) != "graph_3");
+      EXPECT_EQ(graph->facts.contains(Fact::creation_order), apart) << recording->text(graph->info.name);
+    }
+  }
+}
+
+TEST(Dot, NoSingleByteMakesANodeVanishSilently) {
+  const std::string text = wrap("\"graph_1_node_0\"[style=\"bold\" shape=\"record\" label=\"{KERNEL\n| {ID | 0 (topoId: 1) | k\\<\\<\\<4,32,0\\>\\>\\>}\n| {cooperative | 0}\n}\"];\n\n"
+                                "\"graph_1_node_1\"[style=\"solid\" shape=\"octagon\" label=\"1\nb\n\"];\n\n\"graph_1_node_0\" -> \"graph_1_node_1\" [headlabel=0];\n");
+  const auto whole = read_with("dot", text);
+  ASSERT_TRUE(whole);
+  for (std::size_t at = 0; at < text.size(); ++at)
+    for (const char with : {'"', '{', '}', '[', ']', '|', ';', ' ', '\\', '\0', static_cast<char>(text[at] ^ 1)}) {
+      std::string flipped = text;
+      flipped[at] = with;
+      const auto recording = read_with("dot", flipped);
+      if (!recording) {
+        EXPECT_NE(recording.error().offset_bytes, base::Error::kNoOffset) << flipped;
+        continue;
+      }
+      const bool lossy = std::any_of(recording->losses.begin(), recording->losses.end(), [](const ir::Loss& loss) { return loss.severity != ir::Loss::Severity::info; });
+      std::size_t kernels = 0, edges = 0;
+      for (const auto& graph : recording->graphs) {
+        kernels += graph->kernels.size();
+        edges += graph->edge_count();
+      }
+      EXPECT_TRUE(lossy || (kernels == 2 && edges == 1)) << at << "\n" << flipped;
+    }
 }
 
 TEST(Dot, ForeignDialectsAreNamed) {
