@@ -123,7 +123,16 @@ int run_lint(LintOptions& options) {
       print_error(fmt::format("--option {}: expected CODE.OPTION=VALUE", base::printable(item)));
       return kExitUsage;
     }
-    config.options[item.substr(0, equals)] = item.substr(equals + 1);
+    std::string key = item.substr(0, equals);
+    // A rule goes by its name as well.
+    if (const std::size_t dot = key.find('.'); dot != std::string::npos)
+      if (const engine::Rule* const rule = engine::find_rule(std::string_view(key).substr(0, dot)); rule != nullptr)
+        key = std::string(rule->info().code) + key.substr(dot);
+    const auto [known, is_new] = config.options.emplace(key, item.substr(equals + 1));
+    if (!is_new && known->second != item.substr(equals + 1)) {
+      print_error(fmt::format("--option {} is given twice: {} and {}", base::printable(key), base::printable(known->second), base::printable(item.substr(equals + 1))));
+      return kExitUsage;
+    }
   }
   if (const auto valid = engine::validate(config); !valid) {
     print_error(valid.error().to_string());
@@ -200,11 +209,8 @@ int run_lint(LintOptions& options) {
     report::TextOptions text_options;
     text_options.quiet = options.quiet;
     text_options.statistics = options.statistics;
-    text_options.colour = (options.output.empty() || options.output == "-") &&
-                          use_colour(options.colour == "always"  ? ColourWhen::always
-                                     : options.colour == "never" ? ColourWhen::never
-                                                                 : ColourWhen::automatic,
-                                     STDOUT_FILENO);
+    const ColourWhen when = options.colour == "always" ? ColourWhen::always : options.colour == "never" ? ColourWhen::never : ColourWhen::automatic;
+    text_options.colour = (when == ColourWhen::always || options.output.empty() || options.output == "-") && use_colour(when, STDOUT_FILENO);
     text = report::render_text(report, config, text_options);
   }
   if (!text.empty() && !write_output(options.output, text)) return kExitUsage;
