@@ -32,15 +32,21 @@ class Case:
     error: a pattern for the single error line behind "FILE: "; None: no error line
     offset: whether that line must name a byte
     says: patterns that the report must contain
+    never: patterns that it must not contain
+    beside: bytes of files beside it, by what their names have after its own
     """
 
-    def __init__(self, name, data, exit_code, error=None, offset=True, says=()):
+    def __init__(self, name, data, exit_code, error=None, offset=True, says=(), never=(), beside=None):
         self.name, self.data, self.exit_code, self.error, self.offset, self.says = name, data, exit_code, error, offset, says
+        self.never, self.beside = never, beside or {}
 
     def check(self, cglint, folder, suffix):
         path = os.path.join(folder, self.name.replace(" ", "_") + suffix)
         with open(path, "wb") as out:
             out.write(self.data)
+        for more, data in self.beside.items():
+            with open(path + more, "wb") as out:
+                out.write(data)
         try:
             code, out, err = run([cglint, "lint", path])
         except subprocess.TimeoutExpired:
@@ -64,9 +70,13 @@ class Case:
         for pattern in self.says:
             if not re.search(pattern, out):
                 problems.append(f"the report does not match {pattern!r}")
+        for pattern in self.never:
+            if re.search(pattern, out):
+                problems.append(f"the report matches {pattern!r}")
         if problems:
             failures.append(f"{self.name}: {'; '.join(problems)}\n--- stdout\n{out[-2000:]}\n--- stderr\n{err[-2000:]}")
-        os.remove(path)
+        for more in ("", *self.beside):
+            os.remove(path + more)
 
 
 class AnyVerdict(Case):
@@ -325,6 +335,21 @@ def nsys_cases(folder):
                says=["without usable times", "spoils .*replay_times"])
     yield Case("negative device", database(folder, [(row, (300, 310, -1, 1, (9 << 32) + 7))]), 4,
                says=["without a device", "spoils replay_streams"])
+    # What SQLite keeps beside a database is a part of it.
+    yield Case("rows in a write-ahead log", small, 2, r"not whole: \S+/rows_in_a_write-ahead_log\.sqlite-wal holds 4152 bytes .*wal_checkpoint", offset=False,
+               beside={"-wal": bytes(4152)})
+    yield Case("a change that has not ended", small, 2, r"not whole: \S+/a_change_that_has_not_ended\.sqlite-journal .*user_version", offset=False,
+               beside={"-journal": b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504)})
+    yield Case("files beside it that were used up", small, 0, beside={"-wal": b"", "-journal": bytes(512), "-shm": bytes(32768)})
+    yield Case("a log without frames", small, 0, beside={"-wal": bytes(32), "-journal": b""})
+    launches = [("CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, "
+                 "globalPid INTEGER, graphId INTEGER, graphExecId INTEGER)", ()),
+                ("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (100, 200, 0, 7, 1, 78148272128, 4, 6)", ())]
+    yield Case("launches without nodes", database(folder, launches, kernels=0), 4,
+               says=["re-capture with --cuda-graph-trace=node"], never=["without GPU operations"])
+    yield Case("launches without nodes and one without anything",
+               database(folder, [*launches, ("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (11, 15, 78148272247, 2, 1)", ())], kernels=0), 4,
+               says=["re-capture with --cuda-graph-trace=node", "graph launch calls without GPU operations"])
     return small, lambda size: False
 
 

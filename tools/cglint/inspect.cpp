@@ -21,6 +21,10 @@ using Json = nlohmann::ordered_json;
 
 double us(std::int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
+// What is not known is null in JSON and "unknown" in text, never 0.
+Json known(std::uint64_t value) { return value != 0 ? Json(value) : Json(nullptr); }
+Json known(std::string_view value) { return !value.empty() ? Json(value) : Json(nullptr); }
+
 Json histogram_json(const std::map<std::int64_t, std::int64_t>& histogram) {
   Json json = Json::object();
   for (const auto& [key, count] : histogram) json[std::to_string(key)] = count;
@@ -72,8 +76,9 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
   Json by_kind = Json::object();
   for (int k = 0; k < ir::kNodeKindCount; ++k)
     if (kinds[static_cast<std::size_t>(k)] > 0) by_kind[std::string(ir::node_kind_name(static_cast<ir::NodeKind>(k)))] = kinds[static_cast<std::size_t>(k)];
-  json["nodes"] = graph.node_count();
-  json["nodes_by_kind"] = std::move(by_kind);
+  const bool has_nodes = graph.facts.contains(ir::Fact::nodes) || graph.node_count() > 0;
+  json["nodes"] = has_nodes ? Json(graph.node_count()) : Json(nullptr);
+  if (has_nodes) json["nodes_by_kind"] = std::move(by_kind);
   std::map<std::string, std::size_t> roles;
   for (const ir::NodeId node : graph.nodes())
     if (const ir::KernelNode* kernel = graph.kernel(node); kernel != nullptr && kernel->function.is_valid())
@@ -104,7 +109,7 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
     if (!predicted.note.empty()) json["prediction_note"] = predicted.note;
   }
   const analysis::Layers& layers = analyses.layers();
-  json["layers"] = {{"count", layers.count}, {"source", layer_source(layers.source)}};
+  if (has_nodes) json["layers"] = {{"count", layers.count}, {"source", layer_source(layers.source)}};
   if (layers.count > 0) {
     json["layers"]["confidence"] = layers.confidence;
     if (layers.period_nodes > 0) json["layers"]["nodes_per_layer"] = layers.period_nodes;
@@ -154,7 +159,7 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
     }
     if (measured > 0)
       json["fork_overlap"] = {{"regions", measured}, {"overlap_us", us(reached)}, {"possible_us", us(possible)},
-                              {"efficiency", possible > 0 ? static_cast<double>(reached) / static_cast<double>(possible) : 0.0}};
+                              {"efficiency", possible > 0 ? Json(static_cast<double>(reached) / static_cast<double>(possible)) : Json(nullptr)}};
   }
   return json;
 }
@@ -173,7 +178,7 @@ Json recording_json(const ir::Recording& recording) {
     if (!recording.text(process.driver_release).empty()) item["driver"] = recording.text(process.driver_release);
     if (process.cupti_version != 0) item["cupti"] = process.cupti_version;
     Json gpus = Json::array();
-    for (const ir::Gpu& gpu : process.gpus) gpus.push_back({{"device", gpu.device}, {"name", recording.text(gpu.name)}, {"sm_count", gpu.sm_count}});
+    for (const ir::Gpu& gpu : process.gpus) gpus.push_back({{"device", gpu.device}, {"name", known(recording.text(gpu.name))}, {"sm_count", known(gpu.sm_count)}});
     if (!gpus.empty()) item["gpus"] = std::move(gpus);
     if (!process.environment.empty()) {
       Json environment = Json::object();
@@ -248,6 +253,7 @@ Json recording_json(const ir::Recording& recording) {
 void append_text(std::string& out, const Json& json, int depth) {
   const std::string indent(static_cast<std::size_t>(depth) * 2, ' ');
   const auto scalar = [](const Json& value) {
+    if (value.is_null()) return std::string("unknown");
     if (value.is_string()) return base::printable(value.get<std::string>(), 400);
     if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
     return value.dump();

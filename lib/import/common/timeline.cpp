@@ -183,6 +183,7 @@ void Builder::group_operations() {
     return a.correlation != b.correlation ? a.correlation < b.correlation : a.start_ns < b.start_ns;
   });
   std::sort(t_.lost_correlations.begin(), t_.lost_correlations.end());
+  std::sort(t_.whole_launches.begin(), t_.whole_launches.end());
 
   std::vector<std::uint8_t> launch_used(t_.launches.size(), 0);
   std::vector<TimelineOps::Run> loose;
@@ -255,8 +256,9 @@ void Builder::group_operations() {
     }
     first = last;
   }
-  for (const std::uint8_t used : launch_used)
-    if (used == 0) ++launches_without_ops_;
+  for (std::size_t i = 0; i < launch_used.size(); ++i)
+    if (launch_used[i] == 0 && !std::binary_search(t_.whole_launches.begin(), t_.whole_launches.end(), t_.launches[i].correlation))
+      ++launches_without_ops_;
 
   std::size_t loose_count = 0;
   for (const TimelineOps::Run& run : loose) loose_count += run.count;

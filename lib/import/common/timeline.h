@@ -133,6 +133,7 @@ class Timeline {
   std::vector<TimelineLaunch> launches;
   std::vector<TimelineArrow> arrows;
   bool has_api_rows = false;       // the trace shows launch calls; an operation without one was launched before it began
+  std::vector<std::uint64_t> whole_launches;     // recorded as a whole, without operations
   std::vector<std::uint64_t> lost_correlations;  // operations of these launches were lost
   bool lost_anywhere = false;      // operations were lost, and nothing says of which launch
   bool truncated = false;          // the trace stops before its end

@@ -1,14 +1,25 @@
 #include "import/nsys/database.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "base/text.h"
 
 namespace cglint::import::nsys {
 namespace {
 
 using base::ErrorCode;
 using base::make_error;
+
+constexpr std::uint64_t kLeastRowBytes = 6;  // of a table's row in the file: a cell and the pointer to it
+// A row of six bytes takes a few steps for itself and one or two for each of at most twenty columns.
+constexpr std::uint64_t kMostStepsPerByte = 64, kMostOtherSteps = 50'000'000, kStepsPerCall = 1'000'000;
+constexpr std::uint64_t kWalHeaderBytes = 32;
 
 std::string uri_of(std::string_view path) {
   std::string uri = "file:";
@@ -23,11 +34,53 @@ std::string uri_of(std::string_view path) {
   return uri + "?mode=ro&immutable=1";
 }
 
+// SQLite keeps what a writer has not yet put into the database, or not yet taken out of it again, in files beside it. They are not read
+// here (that may write to them), so that a database with one is not whole.
+base::Result<void> check_files_beside(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path real = fs::canonical(path, failed);  // as SQLite names them
+  if (failed) return {};                               // opening it gives the error
+  const std::string wal = real.string() + "-wal", journal = real.string() + "-journal";
+  // A log without frames is a header alone, and a journal that was used up begins with a zero.
+  if (const std::uint64_t bytes = fs::file_size(wal, failed); !failed && bytes > kWalHeaderBytes)
+    return make_error(ErrorCode::malformed,
+                      fmt::format("the database is not whole: {} holds {} that it lacks, since another program still writes it or was "
+                                  "stopped. Wait for its end or export again; to take over what was written: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'",
+                                  wal, base::count_of(bytes, "byte")));
+  std::ifstream file(journal, std::ios::binary);
+  if (const int first = file.get(); file && first != 0)
+    return make_error(ErrorCode::malformed,
+                      fmt::format("the database is not whole: {} tells of a change that has not ended, since another program still writes "
+                                  "it or was stopped. Wait for its end or export again; to take the change back: sqlite3 FILE 'PRAGMA user_version'",
+                                  journal));
+  return {};
+}
+
 }  // namespace
+
+std::string Columns::select(std::string_view where) const {
+  std::string sql = "SELECT ";
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    if (i != 0) sql += ", ";
+    if (has(wanted_[i])) {
+      sql += fmt::format("\"{}\"", wanted_[i]);
+    } else {
+      sql += "NULL";
+    }
+  }
+  sql += fmt::format(" FROM \"{}\" NOT INDEXED", table_);
+  if (!where.empty()) sql += fmt::format(" WHERE {}", where);
+  return sql;
+}
 
 base::Result<bool> Rows::next() {
   const int status = sqlite3_step(statement_);
-  if (status == SQLITE_ROW) return true;
+  if (status == SQLITE_ROW) {
+    if (++count_ <= database_->max_rows_) return true;
+    return Database::circle_error();
+  }
+  if (status == SQLITE_INTERRUPT) return Database::circle_error();
   if (status == SQLITE_DONE) return false;
   return database_->error("reading rows");
 }
@@ -43,35 +96,82 @@ base::Error Database::error(std::string_view doing) const {
                     fmt::format("the database cannot be read ({}): {}", doing, sqlite3_errmsg(handle_)));
 }
 
+base::Error Database::circle_error() {
+  return make_error(ErrorCode::malformed,
+                    "the database cannot be read (reading rows): a table has more rows than fit the file, so its pages lead back to themselves");
+}
+
+Database::Identity Database::identity_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return {static_cast<std::uint64_t>(status.st_dev), static_cast<std::uint64_t>(status.st_ino), static_cast<std::uint64_t>(status.st_size),
+          static_cast<std::int64_t>(status.st_mtim.tv_sec), static_cast<std::int64_t>(status.st_mtim.tv_nsec)};
+}
+
 base::Result<std::unique_ptr<Database>> Database::open(Source& source, const Limits& limits) {
   std::unique_ptr<Database> database(new Database());
   CGLINT_TRY(source.peek());
-  const std::string path = source.plain_path();
-  const std::string uri = path.empty() ? ":memory:" : uri_of(path);
-  const int flags = path.empty() ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY : SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
-  if (sqlite3_open_v2(uri.c_str(), &database->handle_, flags | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
-    return database->error("opening");
-  if (path.empty()) {
+  database->path_ = source.plain_path();
+  database->max_string_bytes_ = limits.max_string_bytes;
+  if (database->path_.empty()) {
     auto bytes = source.read_all();
     if (!bytes) return std::move(bytes).error();
-    database->bytes_ = *std::move(bytes);
-    if (sqlite3_deserialize(database->handle_, "main", reinterpret_cast<unsigned char*>(database->bytes_.data()),
-                            static_cast<sqlite3_int64>(database->bytes_.size()),
-                            static_cast<sqlite3_int64>(database->bytes_.size()), SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
-      return database->error("opening");
+    database->owned_ = *std::move(bytes);
+    database->bytes_ = database->owned_;
+  } else {
+    CGLINT_TRY(check_files_beside(database->path_));
+    database->identity_ = identity_of(database->path_);
   }
-  sqlite3* const handle = database->handle_;
-  sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-  sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
-  sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
-  sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
-  sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, static_cast<int>(std::min<std::uint64_t>(limits.max_string_bytes, 1u << 30)));
-  for (const char* const pragma : {"PRAGMA cell_size_check=ON", "PRAGMA mmap_size=0", "PRAGMA query_only=ON"})
-    sqlite3_exec(handle, pragma, nullptr, nullptr, nullptr);
-  auto probe = database->query("SELECT count(*) FROM sqlite_master");
+  CGLINT_TRY(database->connect());
+  return database;
+}
+
+base::Result<std::unique_ptr<Database>> Database::connect_again() const {
+  std::unique_ptr<Database> database(new Database());
+  database->path_ = path_;
+  database->bytes_ = bytes_;
+  database->max_string_bytes_ = max_string_bytes_;
+  CGLINT_TRY(database->connect());
+  if (!path_.empty() && identity_of(path_) != identity_) return make_error(ErrorCode::malformed, "the file was changed while it was read");
+  return database;
+}
+
+base::Result<void> Database::connect() {
+  const std::string uri = path_.empty() ? ":memory:" : uri_of(path_);
+  const int flags = path_.empty() ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY : SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
+  if (sqlite3_open_v2(uri.c_str(), &handle_, flags | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK) return error("opening");
+  if (path_.empty()) {
+    // Read only: SQLite does not write to the bytes.
+    auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<char*>(bytes_.data()));
+    const auto size = static_cast<sqlite3_int64>(bytes_.size());
+    if (sqlite3_deserialize(handle_, "main", bytes, size, size, SQLITE_DESERIALIZE_READONLY) != SQLITE_OK) return error("opening");
+  }
+  sqlite3_db_config(handle_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(handle_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(handle_, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_db_config(handle_, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  sqlite3_limit(handle_, SQLITE_LIMIT_LENGTH, static_cast<int>(std::min<std::uint64_t>(max_string_bytes_, 1u << 30)));
+  for (const char* const pragma : {"PRAGMA cache_size=-128", "PRAGMA cell_size_check=ON", "PRAGMA mmap_size=0", "PRAGMA query_only=ON"})
+    sqlite3_exec(handle_, pragma, nullptr, nullptr, nullptr);
+  auto probe = query("SELECT count(*) FROM sqlite_master");
   if (!probe) return std::move(probe).error();
   CGLINT_TRY(probe->next());
-  return database;
+  auto pages = query("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
+  if (!pages) return std::move(pages).error();
+  CGLINT_TRY(pages->next());
+  const auto bytes = static_cast<std::uint64_t>(pages->integer(0));
+  max_rows_ = bytes / kLeastRowBytes + kMostOtherRows;
+  max_steps_ = bytes * kMostStepsPerByte + kMostOtherSteps;
+  sqlite3_progress_handler(
+      handle_, static_cast<int>(kStepsPerCall),
+      [](void* self) { return (static_cast<Database*>(self)->steps_ += kStepsPerCall) > static_cast<Database*>(self)->max_steps_ ? 1 : 0; }, this);
+  return {};
+}
+
+base::Result<void> Database::define(const char* name, int arguments, void* self, void (*function)(sqlite3_context*, int, sqlite3_value**)) {
+  if (sqlite3_create_function_v2(handle_, name, arguments, SQLITE_UTF8 | SQLITE_DIRECTONLY, self, function, nullptr, nullptr, nullptr) != SQLITE_OK)
+    return error("preparing a query");
+  return {};
 }
 
 base::Result<Rows> Database::query(const std::string& sql) {

@@ -1,6 +1,7 @@
 #include "import/nsys/nsys_importer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 
 #include "import/common/timeline.h"
 #include "import/nsys/database.h"
+#include "import/nsys/table_scan.h"
 #include "ir/graph_builder.h"
 
 namespace cglint::import {
@@ -21,42 +23,18 @@ using base::ErrorCode;
 using base::make_error;
 using ir::Fact;
 using ir::NodeKind;
+using nsys::Columns;
 using nsys::Database;
+using nsys::IntegerRow;
 using nsys::Rows;
+using nsys::ScanOptions;
+using nsys::TableScan;
 
 constexpr int kNewestKnownMajor = 3;
 constexpr std::size_t kMaxRangesPerNode = 64;
+constexpr std::int64_t kSmallStringIds = 1 << 20;
 constexpr int kFirstOwn = 8;  // columns that all tables of operations share come before
 constexpr std::string_view kRecapture = "recorded with --cuda-graph-trace=graph: re-capture with --cuda-graph-trace=node";
-
-// The columns of a table that a reader wants, in a fixed order; missing ones read as NULL.
-class Columns {
- public:
-  Columns(std::vector<std::string> present, std::vector<std::string_view> wanted)
-      : present_(std::move(present)), wanted_(std::move(wanted)) {}
-  [[nodiscard]] bool has_table() const { return !present_.empty(); }
-  [[nodiscard]] bool has(std::string_view column) const {
-    return std::find(present_.begin(), present_.end(), column) != present_.end();
-  }
-  [[nodiscard]] std::string select(std::string_view table, std::string_view where = {}) const {
-    std::string sql = "SELECT ";
-    for (std::size_t i = 0; i < wanted_.size(); ++i) {
-      if (i != 0) sql += ", ";
-      if (has(wanted_[i])) {
-        sql += fmt::format("\"{}\"", wanted_[i]);
-      } else {
-        sql += "NULL";
-      }
-    }
-    sql += fmt::format(" FROM \"{}\"", table);
-    if (!where.empty()) sql += fmt::format(" WHERE {}", where);
-    return sql;
-  }
-
- private:
-  std::vector<std::string> present_;
-  std::vector<std::string_view> wanted_;
-};
 
 struct GraphTraceRow {
   std::int64_t start_ns = 0, end_ns = 0;
@@ -67,8 +45,10 @@ struct GraphTraceRow {
 
 class NsysReader {
  public:
-  NsysReader(Database& database, ir::Recording& recording)
-      : database_(database), recording_(recording), timeline_(recording) {}
+  NsysReader(Database& database, ir::Recording& recording, unsigned threads)
+      : database_(database), recording_(recording), timeline_(recording) {
+    scan_options_.threads = threads;
+  }
 
   base::Result<void> read(const ReadOptions& options);
 
@@ -90,20 +70,23 @@ class NsysReader {
     auto present = database_.columns(table);
     if (!present) return std::move(present).error();
     if (!present->empty()) any_table_ = true;
-    return Columns(*std::move(present), std::move(wanted));
+    return Columns(table, *std::move(present), std::move(wanted));
   }
   base::Result<ir::StringId> string(std::int64_t id);
   // The number of the process with this globalPid or globalTid (its upper 40 bits name it).
   std::uint32_t process_of(std::int64_t global);
   // Of an operation: exports without globalPid have one process, that of the launches.
-  std::uint32_t process_of_op(const Rows& rows, int column) {
+  template <typename Row>
+  std::uint32_t process_of_op(const Row& rows, int column) {
     if (rows.integer(column) == 0 && !recording_.processes.empty()) return 0;
     return process_of(rows.integer(column));
   }
   // The row's device and stream; one that is missing or negative is counted.
-  std::uint32_t lane_of(const Rows& rows, int device_column, int stream_column, std::uint32_t process);
+  template <typename Row>
+  std::uint32_t lane_of(const Row& rows, int device_column, int stream_column, std::uint32_t process);
   // CUPTI counts in 32 bits; another number is counted and taken for none.
-  std::uint32_t correlation_of(const Rows& rows, int column) {
+  template <typename Row>
+  std::uint32_t correlation_of(const Row& rows, int column) {
     const std::int64_t id = rows.integer(column);
     if (id >= 0 && id <= 0xffffffff) return static_cast<std::uint32_t>(id);
     ++bad_correlations_;
@@ -113,12 +96,15 @@ class NsysReader {
   bool add_op(std::int64_t start, std::int64_t end, bool has_times, TimelineOp op);
 
   Database& database_;
+  ScanOptions scan_options_;
   ir::Recording& recording_;
   Timeline timeline_;
   bool any_table_ = false;
   std::optional<Rows> string_query_;
   std::unordered_map<std::int64_t, ir::StringId> strings_;
+  std::vector<ir::StringId> small_strings_;  // of ids below kSmallStringIds, invalid: not looked up yet
   std::unordered_map<std::int64_t, std::uint32_t> processes_;
+  std::pair<std::int64_t, std::uint32_t> last_process_{-1, 0};  // no key has its lower bits set
   std::uint64_t bad_rows_ = 0, unnamed_ = 0, without_device_ = 0, without_stream_ = 0, bad_correlations_ = 0, two_texts_ = 0;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<GraphTraceRow>> graph_rows_;  // (process, exec) -> launches
   bool has_node_ops_ = false;
@@ -129,7 +115,7 @@ base::Result<void> NsysReader::read_versions() {
     auto present = columns(table, {"name", "value"});
     if (!present) return std::move(present).error();
     if (!present->has("name") || !present->has("value")) continue;
-    CGLINT_TRY(database_.each_row(present->select(table), [&](const Rows& row) -> base::Result<void> {
+    CGLINT_TRY(database_.each_row(present->select(), [&](const Rows& row) -> base::Result<void> {
       if (row.text(0) != "EXPORT_SCHEMA_VERSION") return {};
       const std::string version(row.text(1).substr(0, 40));
       int major = 0;
@@ -162,7 +148,7 @@ base::Result<void> NsysReader::prepare_strings() {
     string_query_.emplace(*std::move(query));
     return {};
   }
-  return database_.each_row(present->select("StringIds"), [&](const Rows& row) -> base::Result<void> {
+  return database_.each_row(present->select(), [&](const Rows& row) -> base::Result<void> {
     const auto [it, inserted] = strings_.emplace(row.integer(0), recording_.intern(row.text(1)));
     if (!inserted && recording_.text(it->second) != row.text(1)) ++two_texts_;
     return {};
@@ -170,21 +156,32 @@ base::Result<void> NsysReader::prepare_strings() {
 }
 
 base::Result<ir::StringId> NsysReader::string(std::int64_t id) {
-  if (const auto it = strings_.find(id); it != strings_.end()) return it->second;
+  const bool small = id >= 0 && id < kSmallStringIds;
+  if (small && static_cast<std::size_t>(id) < small_strings_.size() && small_strings_[static_cast<std::size_t>(id)].is_valid())
+    return small_strings_[static_cast<std::size_t>(id)];
+  const auto it = strings_.find(id);
   ir::StringId text = ir::kEmptyString;
-  if (string_query_) {
+  if (it != strings_.end()) {
+    text = it->second;
+  } else if (string_query_) {
     string_query_->bind(1, id);
     auto more = string_query_->next();
     if (!more) return std::move(more).error();
     if (*more) text = recording_.intern(string_query_->text(0));
     string_query_->reset();
   }
-  strings_.emplace(id, text);
+  if (!small) {
+    strings_.emplace(id, text);
+  } else {
+    if (static_cast<std::size_t>(id) >= small_strings_.size()) small_strings_.resize(static_cast<std::size_t>(id) + 1);
+    small_strings_[static_cast<std::size_t>(id)] = text;
+  }
   return text;
 }
 
 std::uint32_t NsysReader::process_of(std::int64_t global) {
   const std::int64_t key = global & ~std::int64_t{0xffffff};
+  if (key == last_process_.first) return last_process_.second;
   const auto [it, inserted] = processes_.try_emplace(key, 0);
   if (inserted) {
     it->second = static_cast<std::uint32_t>(recording_.processes.size());
@@ -192,6 +189,7 @@ std::uint32_t NsysReader::process_of(std::int64_t global) {
     process.pid = (global >> 24) & 0xffffff;
     recording_.processes.push_back(std::move(process));
   }
+  last_process_ = {key, it->second};
   return it->second;
 }
 
@@ -212,7 +210,8 @@ std::uint32_t to_u32(std::int64_t value) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(value, 0, 0xffffffff));
 }
 
-std::uint32_t NsysReader::lane_of(const Rows& rows, int device_column, int stream_column, std::uint32_t process) {
+template <typename Row>
+std::uint32_t NsysReader::lane_of(const Row& rows, int device_column, int stream_column, std::uint32_t process) {
   Lane lane;
   lane.pid = process;
   lane.process = process;
@@ -238,17 +237,16 @@ base::Result<void> NsysReader::read_launches() {
   auto names = database_.query(
       "SELECT \"id\" FROM \"StringIds\" WHERE \"value\" GLOB 'cudaGraphLaunch*' OR \"value\" GLOB 'cuGraphLaunch*' LIMIT 64");
   if (!names) return {};  // no usable StringIds: no launch can be told from other calls
-  std::string list;
+  std::vector<std::int64_t> ids;
   while (true) {
     auto more = names->next();
     if (!more) return std::move(more).error();
     if (!*more) break;
-    if (!list.empty()) list += ", ";
-    list += std::to_string(names->integer(0));
+    ids.push_back(names->integer(0));
   }
-  if (list.empty()) return {};
-  const std::string calls = present->select("CUPTI_ACTIVITY_KIND_RUNTIME", fmt::format("\"nameId\" IN ({})", list));
-  return database_.each_row(calls, [&](const Rows& row) -> base::Result<void> {
+  if (ids.empty()) return {};
+  TableScan calls(database_, *present, fmt::format("\"nameId\" IN ({})", fmt::join(ids, ", ")), scan_options_);
+  return calls.each_row([&](const IntegerRow& row) -> base::Result<void> {
     TimelineLaunch launch;
     const std::uint32_t process = process_of(row.integer(2));
     launch.start_ns = row.integer(0);
@@ -261,7 +259,8 @@ base::Result<void> NsysReader::read_launches() {
 }
 
 // graphNodeId is graph << 32 | node; graphId has a column of its own since schema 3.24.
-NodeKey node_of(const Rows& rows, int node_column, int graph_column) {
+template <typename Row>
+NodeKey node_of(const Row& rows, int node_column, int graph_column) {
   NodeKey node;
   node.node_id = static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(node_column), 0));
   if (node.node_id == 0) return node;
@@ -295,7 +294,8 @@ base::Result<void> NsysReader::read_operations(std::string_view table, std::init
   auto present = columns(table, std::move(wanted));
   if (!present) return std::move(present).error();
   if (!present->has_table()) return {};
-  return database_.each_row(present->select(table), [&](const Rows& row) -> base::Result<void> {
+  TableScan scan(database_, *present, "", scan_options_);
+  return scan.each_row([&](const IntegerRow& row) -> base::Result<void> {
     base::Result<OpShape> shape = shape_of(row);
     if (!shape) return std::move(shape).error();
     TimelineOp op;
@@ -314,7 +314,7 @@ base::Result<void> NsysReader::read_kernels() {
       "CUPTI_ACTIVITY_KIND_KERNEL",
       {"mangledName", "demangledName", "shortName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "staticSharedMemory",
        "dynamicSharedMemory", "registersPerThread"},
-      [&](const Rows& row) -> base::Result<OpShape> {
+      [&](const IntegerRow& row) -> base::Result<OpShape> {
         OpShape shape;
         for (const int column : {kFirstOwn, kFirstOwn + 1, kFirstOwn + 2}) {
           if (row.is_null(column)) continue;
@@ -337,7 +337,7 @@ base::Result<void> NsysReader::read_kernels() {
 }
 
 base::Result<void> NsysReader::read_copies(std::string_view table, NodeKind kind) {
-  return read_operations(table, {"bytes", "copyKind"}, [&](const Rows& row) -> base::Result<OpShape> {
+  return read_operations(table, {"bytes", "copyKind"}, [&](const IntegerRow& row) -> base::Result<OpShape> {
     OpShape shape;
     shape.kind = kind;
     shape.name = recording_.intern(kind == NodeKind::memset ? std::string_view("Memset") : copy_name(row.integer(kFirstOwn + 1)));
@@ -351,7 +351,7 @@ base::Result<void> NsysReader::read_graph_trace() {
   auto present = columns(kTable, {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId", "graphExecId"});
   if (!present) return std::move(present).error();
   if (!present->has_table()) return {};
-  return database_.each_row(present->select(kTable), [&](const Rows& row) -> base::Result<void> {
+  return database_.each_row(present->select(), [&](const Rows& row) -> base::Result<void> {
     GraphTraceRow launch;
     launch.start_ns = row.integer(0);
     launch.end_ns = row.integer(1);
@@ -365,6 +365,7 @@ base::Result<void> NsysReader::read_graph_trace() {
     launch.correlation = correlation_key(process, correlation_of(row, 4));
     const std::uint64_t graph = row.integer(7) != 0 ? to_u32(row.integer(7)) : to_u32(row.integer(6));
     graph_rows_[{process, graph}].push_back(launch);
+    timeline_.whole_launches.push_back(launch.correlation);
     return {};
   });
 }
@@ -381,7 +382,7 @@ base::Result<void> NsysReader::read_node_context() {
     auto present = columns(table, {"start", "globalTid", "graphNodeId", "originalGraphNodeId"});
     if (!present) return std::move(present).error();
     if (!present->has("graphNodeId") || !present->has("globalTid")) continue;
-    CGLINT_TRY(database_.each_row(present->select(table), [&](const Rows& row) -> base::Result<void> {
+    CGLINT_TRY(database_.each_row(present->select(), [&](const Rows& row) -> base::Result<void> {
       const auto node = static_cast<std::uint64_t>(row.integer(2));
       if (node != 0)
         creations.try_emplace({process_of(row.integer(1)), node},
@@ -416,7 +417,7 @@ base::Result<void> NsysReader::read_node_context() {
   auto present = columns("NVTX_EVENTS", {"start", "end", "eventType", "text", "textId", "globalTid"});
   if (!present) return std::move(present).error();
   if (!present->has("start") || !present->has("end") || !present->has("globalTid")) return {};
-  CGLINT_TRY(database_.each_row(present->select("NVTX_EVENTS", "\"eventType\" IN (59, 60)"), [&](const Rows& row) -> base::Result<void> {
+  CGLINT_TRY(database_.each_row(present->select("\"eventType\" IN (59, 60)"), [&](const Rows& row) -> base::Result<void> {
     if (row.is_null(1)) return {};
     const auto it = moments.find(row.integer(5));
     if (it == moments.end()) return {};
@@ -457,7 +458,7 @@ base::Result<void> NsysReader::read_gpus() {
   if (!present->has_table()) return {};
   constexpr std::size_t kMaxGpus = 1024;
   std::vector<ir::Gpu> gpus;
-  CGLINT_TRY(database_.each_row(present->select("TARGET_INFO_GPU"), [&](const Rows& row) -> base::Result<void> {
+  CGLINT_TRY(database_.each_row(present->select(), [&](const Rows& row) -> base::Result<void> {
     if (gpus.size() == kMaxGpus) return {};
     ir::Gpu gpu;
     gpu.device = static_cast<std::int32_t>(std::min<std::uint32_t>(to_u32(row.integer(0)), 0x7fffffff));
@@ -478,7 +479,7 @@ base::Result<void> NsysReader::read_processes() {
   auto present = columns("PROCESSES", {"globalPid", "name"});
   if (!present) return std::move(present).error();
   if (!present->has("globalPid") || !present->has("name")) return {};
-  return database_.each_row(present->select("PROCESSES"), [&](const Rows& row) -> base::Result<void> {
+  return database_.each_row(present->select(), [&](const Rows& row) -> base::Result<void> {
     const auto it = processes_.find(row.integer(0) & ~std::int64_t{0xffffff});
     if (it != processes_.end()) recording_.processes[ir::ProcessId(it->second)].command = recording_.intern(row.text(1));
     return {};
@@ -590,7 +591,7 @@ class NsysImporter final : public Importer {
     auto database = Database::open(source, options.limits);
     if (!database) return std::move(database).error();
     ir::Recording recording;
-    NsysReader reader(**database, recording);
+    NsysReader reader(**database, recording, options.threads);
     CGLINT_TRY(reader.read(options));
     return recording;
   }

@@ -133,6 +133,7 @@ TEST(Nsys, GraphModeSaysHowToRecapture) {
   EXPECT_EQ(graph.spoiled[0].fact, Fact::nodes);
   EXPECT_NE(recording.text(graph.spoiled[0].reason).find("--cuda-graph-trace=node"), std::string_view::npos);
   EXPECT_EQ(loss_count(recording, "--cuda-graph-trace=node"), 1U);
+  EXPECT_EQ(loss_count(recording, "without GPU operations"), 0U) << "the launches have their rows";
 }
 
 TEST(Nsys, CaptureTimeRangesNameTheNodes) {
@@ -292,6 +293,65 @@ TEST(NsysDamage, ViewsAndForeignDatabases) {
   auto foreign = read_file(make_database(folder, "b.sqlite", {"CREATE TABLE photos (id INTEGER)"}), {});
   ASSERT_FALSE(foreign);
   EXPECT_EQ(foreign.error().code, ErrorCode::foreign_format);
+}
+
+// SQLite keeps rows in files beside a database that a program is writing; without them it is not whole.
+TEST(NsysDamage, FilesBesideTheDatabase) {
+  const auto error_of = [](const std::string& path) {
+    const auto recording = read_file(path, {});
+    return recording ? std::string() : recording.error().message;
+  };
+  TemporaryFolder folder;
+  const std::string whole = make_database(folder, "whole.sqlite", node_mode());
+  // As a writer that was killed leaves it: the rows of launches and kernels are in the log alone.
+  const std::vector<std::string> all = node_mode();
+  const auto tables = all.begin() + static_cast<std::ptrdiff_t>(base_tables().size()) + 1;
+  const std::string path = make_database(folder, "open.sqlite", {all.begin(), tables});
+  sqlite3* writer = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &writer), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(writer, "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0", nullptr, nullptr, nullptr), SQLITE_OK);
+  for (const std::string& sql : std::vector<std::string>(tables, all.end())) ASSERT_EQ(sqlite3_exec(writer, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+  std::filesystem::copy_file(path, folder.path() + "/killed.sqlite");
+  std::filesystem::copy_file(path + "-wal", folder.path() + "/killed.sqlite-wal");
+  sqlite3_close(writer);
+  EXPECT_NE(error_of(folder.path() + "/killed.sqlite").find("/killed.sqlite-wal holds "), std::string::npos) << error_of(folder.path() + "/killed.sqlite");
+  EXPECT_EQ(error_of(path), "") << "closed, the log is folded in";
+  std::filesystem::create_symlink("killed.sqlite", folder.path() + "/link.sqlite");
+  EXPECT_NE(error_of(folder.path() + "/link.sqlite").find("/killed.sqlite-wal holds "), std::string::npos) << "of the file that the link leads to";
+
+  folder.write("whole.sqlite-wal", "");
+  folder.write("whole.sqlite-journal", std::string(512, '\0'));  // as journal_mode=PERSIST leaves it
+  EXPECT_EQ(error_of(whole), "");
+  folder.write("whole.sqlite-journal", "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7");
+  EXPECT_NE(error_of(whole).find("/whole.sqlite-journal tells of a change"), std::string::npos) << error_of(whole);
+}
+
+TEST(Nsys, ThreadsGiveTheSame) {
+  TemporaryFolder folder;
+  std::vector<std::string> sql = node_mode();
+  sql.emplace_back("BEGIN");
+  // More row ids than a range has, on graphs and outside them.
+  sql.emplace_back("WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (rowid, start, end, "
+                   "deviceId, streamId, correlationId, globalPid, demangledName, shortName, mangledName, graphNodeId) SELECT 1000 + 400 * i, 50000 + 10 * i, "
+                   "50005 + 10 * i, 0, 7 + i % 3, 100 + i / 5, " + std::to_string(kGlobalPid) + ", 4, 4, NULL, CASE WHEN i / 5 % 2 = 0 THEN (9 << 32) + i % 3 + 1 END FROM n");
+  sql.emplace_back("COMMIT");
+  const std::string path = make_database(folder, "a.sqlite", sql);
+  std::vector<std::string> texts;
+  for (const unsigned threads : {1U, 2U, 7U}) {
+    ReadOptions options;
+    options.threads = threads;
+    const auto recording = read_file(path, options);
+    ASSERT_TRUE(recording);
+    std::string text;
+    for (const ir::LooseOp& op : recording->loose_ops) text += fmt::format("{} {} {} {}\n", recording->text(op.name), op.start_ns, op.correlation, op.stream);
+    for (const auto& graph : recording->graphs)
+      for (const ir::Replay& replay : graph->replays)
+        for (const ir::ReplayOp& op : graph->ops(replay)) text += fmt::format("{} {} {} {}\n", replay.correlation, op.node.index(), op.start_ns, op.stream);
+    texts.push_back(text);
+  }
+  EXPECT_EQ(std::count(texts[0].begin(), texts[0].end(), '\n'), 2001 + 7);
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(texts[0], texts[2]);
 }
 
 TEST(NsysDamage, HugeTextIsALimit) {
