@@ -202,6 +202,16 @@ def recordings(place):
     code, out, _ = place.run("two_branch", "--verify-recordings", "main_first.tiny.b1.cgl.jsonl.gz", "--format", "json")
     run = json.loads(out)["runs"][0]
     check(code == 0 and run["verify"]["ok"] and run["findings"] == [] and run["streams_measured"] == 2 and run["layers"] == 4, f"{run}")
+    whole = gzip.decompress(source.read_bytes())
+    (place.folder / "main_first.tiny.b2.cgl.jsonl").write_bytes(whole[:len(whole) * 2 // 3])
+    code, out, err = place.run("two_branch", "--verify-recordings", "main_first.tiny.b2.cgl.jsonl")
+    check(code == 1 and "not whole: " in out and "as expected" not in out, f"a torn recording: {code} {out} {err}")
+    (place.folder / "main_first.tiny.b3.cgl.jsonl").write_bytes(whole.split(b"\n")[0] + b"\n")
+    code, out, err = place.run("two_branch", "--verify-recordings", "main_first.tiny.b3.cgl.jsonl")
+    check(code == 1 and "nothing to check: " in out, f"a recording of nothing: {code} {out} {err}")
+    for words, expected in ((["two_brunch"], "did you mean two_branch"), ([], "which model")):
+        code, out, err = place.run(*words, "--verify-recordings", "odd.gz")
+        check(code == 2 and expected in err and out == "", f"{words}: {code} {out} {err}")
     code, _, err = place.run("no_such_model", "--verify-recordings", "odd.gz")
     check(code == 2 and "no manifest" in err, f"{code} {err}")
 
@@ -218,6 +228,8 @@ def tables(place):
     check(code == 0 and err == "" and "default.k2-tp4.b1.l8.cgl.jsonl.gz: as expected: CG605" in out and "tuned.k2-tp4.b1.l8.cgl.jsonl.gz: as expected: no finding" in out, f"{code} {out} {err}")
     code, out, err = place.run("fused_moe", "--moe-config", "other", "--verify-recordings", *kept)
     check(code == 1 and err == "" and out.count("CG605 was not checked: ") == len(kept) == 2, f"a table of another shape: {code} {out} {err}")
+    code, out, err = place.run("fused_moe", "--moe-config", "nowhere", "--verify-recordings", *kept)
+    check(code == 2 and out == "" and err.count("\n") == 1 and "nowhere: cannot read the folder" in err, f"no such folder: {code} {out} {err}")
     check(not list(folder.iterdir()), "the folder of the tables is gone")
     place.env["TMPDIR"] = str(place.folder / "none")
     code, out, err = place.run("fused_moe", "--verify-recordings", *kept)

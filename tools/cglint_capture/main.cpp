@@ -26,6 +26,7 @@
 namespace cglint::capture_tool {
 
 std::string_view embedded_manifest(std::string_view model);
+std::vector<std::string_view> embedded_manifest_names();
 std::string_view embedded_table(std::string_view name);  // MODEL/FILE
 std::vector<std::string_view> embedded_table_names();
 
@@ -126,7 +127,13 @@ void define(CLI::App& app, Options& o) {
 
 base::Result<Manifest> manifest_of(const std::string& model) {
   const std::string_view text = embedded_manifest(model);
-  if (text.empty()) return base::make_error(base::ErrorCode::not_found, fmt::format("'{}' has no manifest: nothing to verify", base::printable(model)));
+  if (text.empty()) {
+    const auto names = embedded_manifest_names();
+    const std::string_view close = base::closest(model, names);
+    return base::make_error(base::ErrorCode::not_found,
+                            model.empty() ? fmt::format("which model are the recordings of? ({})", fmt::join(names, ", "))
+                                          : fmt::format("'{}' has no manifest: nothing to verify{}", base::printable(model), close.empty() ? "" : fmt::format(" (did you mean {}?)", close)));
+  }
   return Manifest::parse(text, "manifest of " + model);
 }
 

@@ -44,7 +44,7 @@ Child::Environment environment_of(const Json& run) {
   return {{"CUDA_DEVICE_MAX_CONNECTIONS", run["connections"].dump()}};
 }
 
-// The first words of the recorder's own message, where it could not record.
+// The last message of the recorder or the linter, without their name.
 std::string recorder_message(const std::string& errors) {
   std::string message;
   for (std::size_t begin = 0; begin < errors.size();) {
@@ -153,6 +153,9 @@ base::Result<Json> lint(const Programs& programs, const Options& options, const 
   const Exit exit = child.finish(deadline);
   Json report = Json::parse(text, nullptr, false);
   if (report.is_object() && report.contains("findings")) return report;
+  // What is wrong with the options comes without a report.
+  if (const std::string said = recorder_message(child.errors()); exit.code == 2 && !said.empty())
+    return base::make_error(base::ErrorCode::usage, said.starts_with("error: ") ? said.substr(7) : said);
   return base::make_error(base::ErrorCode::internal, fmt::format("cglint lint gave no report (exit code {})", exit.code)).with_file(file);
 }
 
@@ -494,6 +497,7 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
     if (Child::is_interrupted()) return kExitInterrupted;
     if (!report) {
       fmt::print(stderr, "{}\n", report.error().to_string());
+      if (report.error().code == base::ErrorCode::usage) return kExitUsage;  // the others end the same way
       code = kExitInternal;
       continue;
     }
@@ -506,6 +510,11 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
     Json& differences = run["verify"]["differences"];
     if (published == 0) differences.push_back("the manifest does not say how many layers the preset has");
     for (const Json& error : report->value("errors", Json::array())) differences.push_back(error.value("message", "an error"));
+    for (const Json& input : report->value("inputs", Json::array())) {
+      for (const Json& loss : input.value("losses", Json::array()))
+        if (loss.value("severity", "") != "info") differences.push_back("not whole: " + loss.value("what", ""));
+      if (input.value("nothing_to_check", false)) differences.push_back("nothing to check: " + input.value("reason", ""));
+    }
     run["verify"]["ok"] = differences.empty();
     if (!differences.empty() && code == kExitGood) code = kExitWrong;
     if (options.format == "text") {
