@@ -99,7 +99,7 @@ def main():
     others.append(("DOT dump, 100,000 kernels", os.path.getsize(path), best([f"{bench}/trace_bench", "import", path], args.runs)))
     os.remove(path)
     if args.nsys_mb:
-        for mix, name in (("mixed", "node mode"), ("kernels", "node mode, kernels alone")):
+        for mix, name in (("mixed", "node mode"), ("kernels", "node mode, kernels alone"), ("eager", "eager kernels alone")):
             path = os.path.join(args.scratch, "report.sqlite")
             run([sys.executable, os.path.join(os.path.dirname(__file__), "make_nsys.py"), path, str(args.nsys_mb), mix])
             others.append((f"Nsight Systems SQLite, {name}", os.path.getsize(path),
