@@ -234,6 +234,8 @@ class EventParser {
   // Reads one event and hands it to the sink once all of it was read. An error means that its text is broken; what is sound JSON but
   // unusable is reported as lost from here.
   simdjson::error_code parse(ondemand::object object, std::uint64_t offset);
+  // Whether the text that comes next may hold a backslash: else no key needs a look for one.
+  void expect_escapes(bool any) { any_escapes_ = any; }
   // Whether the last event was passed over before its end, or arguments of it.
   [[nodiscard]] bool passed_over() const { return passed_over_; }
 
@@ -326,6 +328,8 @@ class EventParser {
   bool repeated_ = false;
   bool written_by_kineto_ = false;
   bool passed_over_ = false;
+  bool any_escapes_ = true;
+  bool gpu_used_ = false;  // gpu_ holds what an event gave
   std::string name_storage_, number_storage_, key_storage_;
   ondemand::parser unescaper_;
 };
@@ -338,6 +342,7 @@ std::string_view EventParser::text_of(std::string_view token, std::string& stora
 }
 
 const char* EventParser::plain_key(const char* key) {
+  if (!any_escapes_) return nullptr;
   const char* end = key;
   bool escaped = false;
   for (; *end != '"'; ++end) {
@@ -478,7 +483,7 @@ EventParser::Step EventParser::take_argument(const char* key, ondemand::value& v
 
 simdjson::error_code EventParser::parse_args(ondemand::object args) {
   bool first = true;
-  args_read_ = true;
+  args_read_ = gpu_used_ = true;
   for (auto field_result : args) {
     ondemand::field field;
     if (const auto error = std::move(field_result).get(field)) return error;
@@ -586,7 +591,8 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
   phase_ = '\0';
   name_ = ts_ = dur_ = pid_ = tid_ = id_ = late_args_ = {};
   offset_ = offset;
-  gpu_ = GpuEvent();
+  if (gpu_used_) gpu_ = GpuEvent();  // most events are passed over
+  gpu_used_ = false;
   seen_ = 0;
   args_read_ = bad_args_ = repeated_ = passed_over_ = false;
   has_original_stream_ = has_annotated_stream_ = has_name_arg_ = written_by_kineto_ = false;
@@ -694,6 +700,7 @@ void EventParser::finish_call() {
 void EventParser::finish_operation() {
   using What = LostEvent::What;
   using Why = LostEvent::Why;
+  gpu_used_ = true;
   if (repeated_) return lose(What::gpu, Why::repeats_property);
   if (phase_ != 'X' || bad_args_ || !us(ts_, gpu_.start_ns)) return lose(What::gpu);
   gpu_.has_dur = !dur_.empty();
@@ -1083,6 +1090,7 @@ base::Result<char> TraceReader::next_char() {
 
 bool TraceReader::parse_alone(std::string_view event_text, std::uint64_t event_offset) {
   const simdjson::padded_string copy(event_text);
+  parser_.expect_escapes(true);
   // Stray quotes can make several events look like one whose arguments hold the others: nothing of it may be passed over unchecked.
   if (count_of(event_text, "\"ph\"") > 1) {
     const auto error = whole_json_.parse(copy).error();
@@ -1198,6 +1206,7 @@ base::Result<bool> TraceReader::parse_window(std::size_t size, std::size_t& cons
     restore();
     return false;
   }
+  parser_.expect_escapes(std::memchr(first, '\\', length) != nullptr);
   const char* last_good = nullptr;  // start of the last element that was read
   const char* passed = nullptr;     // the same, if some of it was passed over
   const char* odd = nullptr;        // the same, if it is no object; reported once what follows shows that it is not a piece of one
