@@ -1165,7 +1165,11 @@ bool TraceReader::may_hide_events(const char* from, const char* to) const {
   const auto size = static_cast<std::size_t>(to - from);
   const std::uint64_t start = base_offset_ + static_cast<std::uint64_t>(from - buffer_.data());
   // Kineto ends lines between events, and a string that holds a line end is noticed: only then do short ones need a look.
-  if (size <= kLongElementBytes && start >= sanitized_end_) return false;
+  if (start >= sanitized_end_) {
+    if (size <= kLongElementBytes) return false;
+    for (const char* at = to; at != from && is_blank(at[-1]); --at)
+      if (at[-1] == '\n') return false;
+  }
   return count_of({from, size}, "\"ph\"") > 1;
 }
 
