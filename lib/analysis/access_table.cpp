@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
+#include "analysis/allocator_index.h"
 #include "analysis/launch_value.h"
 #include "base/check.h"
 
@@ -39,42 +41,10 @@ AccessConflict::Strength strength_of(const Access& a, const Access& b) {
   return a.exact() && b.exact() ? Strength::certain : Strength::likely;
 }
 
-// The smallest allocator block around an address, by binary search over blocks sorted by base.
-class BlockIndex {
- public:
-  explicit BlockIndex(const ir::Recording& recording) {
-    for (const ir::AllocatorBlock& block : recording.allocator_blocks)
-      if (block.size_bytes > 0) blocks_.push_back({block.base, saturating_add(block.base, block.size_bytes)});
-    std::sort(blocks_.begin(), blocks_.end());
-    blocks_.erase(std::unique(blocks_.begin(), blocks_.end()), blocks_.end());
-  }
-  // End of the innermost block that contains `address`; 0 if there is none. Blocks that a later snapshot
-  // split lie inside the earlier one: the nearest base before the address belongs to the innermost.
-  [[nodiscard]] std::uint64_t end_around(std::uint64_t address) const {
-    auto it = std::upper_bound(blocks_.begin(), blocks_.end(),
-                               std::pair(address, std::numeric_limits<std::uint64_t>::max()));
-    for (int looked = 0; it != blocks_.begin() && looked < 8; ++looked) {
-      --it;
-      if (address < it->second) {
-        std::uint64_t end = it->second;  // equal bases: the shortest that still contains the address
-        for (auto same = it; same->first == it->first; --same) {
-          if (address < same->second) end = std::min(end, same->second);
-          if (same == blocks_.begin()) break;
-        }
-        return end;
-      }
-    }
-    return 0;
-  }
-
- private:
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> blocks_;
-};
-
 class Builder {
  public:
   Builder(const ir::Recording& recording, const KernelIdentities& identities)
-      : recording_(recording), identities_(identities), blocks_(recording) {}
+      : recording_(recording), identities_(identities), blocks_(identities.allocator_index()) {}
 
   // Appends the rows of `node` of `graph` with `as` as their node; returns the coverage.
   AccessCoverage add_node(const ir::Graph& graph, ir::NodeId node, ir::NodeId as, std::vector<Access>& rows,
@@ -319,7 +289,7 @@ class Builder {
         row.extent = AccessExtent::bounding;
       }
     }
-    if (const std::uint64_t block_end = blocks_.end_around(word.value);
+    if (const std::uint64_t block_end = blocks_->end_around(word.value);
         block_end != 0 && (row.extent == AccessExtent::start_only || block_end < row.end)) {
       row.end = block_end;
       row.extent = AccessExtent::bounding;
@@ -376,7 +346,7 @@ class Builder {
 
   const ir::Recording& recording_;
   const KernelIdentities& identities_;
-  BlockIndex blocks_;
+  std::shared_ptr<const AllocatorIndex> blocks_;
   mutable std::unordered_map<const std::string*, SizeExpression> expressions_;
 };
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 
+#include "analysis/allocator_index.h"
 #include "analysis/kernel_table.h"
 #include "analysis/normalise.h"
 #include "analysis/signature.h"
@@ -124,6 +125,13 @@ const KernelIdentity& KernelIdentities::identify(ir::FunctionId function) const 
   identities_.push_back(identify_kernel(recording_.text(recording_.functions[function].name), table_));
   slot.store(&identities_.back(), std::memory_order_release);
   return identities_.back();
+}
+
+std::shared_ptr<const AllocatorIndex> KernelIdentities::allocator_index() const {
+  const std::lock_guard lock(index_mutex_);
+  if (allocator_index_ == nullptr || allocator_index_->seen() != recording_.allocator_blocks.size())
+    allocator_index_ = std::make_shared<const AllocatorIndex>(recording_, allocator_index_ == nullptr ? AllocatorIndex() : *allocator_index_);
+  return allocator_index_;
 }
 
 std::string KernelIdentities::label(const ir::Graph& graph, ir::NodeId node) const {

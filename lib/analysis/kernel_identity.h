@@ -21,6 +21,8 @@
 
 namespace cglint::analysis {
 
+class AllocatorIndex;
+
 enum class KernelRole : std::uint8_t {
   unknown,
   gemm,
@@ -159,6 +161,8 @@ class KernelIdentities {
   // For a node that is no kernel: "memcpy", "memset"...; for a kernel its short name.
   std::string label(const ir::Graph& graph, ir::NodeId node) const;
   [[nodiscard]] const ir::Recording& recording() const { return recording_; }
+  // The blocks of the recording's allocators, sorted once for all graphs; made again where the recording has got more of them.
+  [[nodiscard]] std::shared_ptr<const AllocatorIndex> allocator_index() const;
 
  private:
   using Slot = std::atomic<const KernelIdentity*>;
@@ -181,6 +185,8 @@ class KernelIdentities {
   mutable std::mutex mutex_;  // of those who add
   mutable std::vector<std::unique_ptr<Slot[]>> block_memory_;
   mutable std::deque<KernelIdentity> identities_;
+  mutable std::mutex index_mutex_;
+  mutable std::shared_ptr<const AllocatorIndex> allocator_index_;
 };
 
 }  // namespace cglint::analysis

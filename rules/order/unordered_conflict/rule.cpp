@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 
+#include "analysis/allocator_index.h"
 #include "base/text.h"
 #include "rules/common/arguments.h"
 #include "rules/common/describe.h"
@@ -71,9 +73,7 @@ class UnorderedConflict final : public engine::Rule {
     for (const Access& row : table.rows()) rows.push_back(&row);
     std::stable_sort(rows.begin(), rows.end(), [](const Access* a, const Access* b) { return a->begin < b->begin; });
 
-    std::vector<std::uint64_t> block_bases;
-    for (const ir::AllocatorBlock& block : context.recording.allocator_blocks) block_bases.push_back(block.base);
-    std::sort(block_bases.begin(), block_bases.end());
+    const std::shared_ptr<const analysis::AllocatorIndex> blocks = context.analyses.identities().allocator_index();
 
     std::optional<WordHistory> history;  // made when it is asked for
     const auto is_no_pointer = [&](const Access& row) {
@@ -95,7 +95,7 @@ class UnorderedConflict final : public engine::Rule {
         conflict.first = in_order ? &a : &b;
         conflict.second = in_order ? &b : &a;
         conflict.common = {b.begin, std::min(range.end, sure_bytes(b).end)};
-        const std::optional<Confidence> confidence = judge(context, table, ordered, block_bases, *conflict.first, *conflict.second);
+        const std::optional<Confidence> confidence = judge(context, table, ordered, *blocks, *conflict.first, *conflict.second);
         if (!confidence || is_no_pointer(a) || is_no_pointer(b)) continue;
         conflict.confidence = *confidence;
         conflict.starts_in_order = started.ordered(a.node, b.node);
@@ -129,7 +129,7 @@ class UnorderedConflict final : public engine::Rule {
   }
 
   static std::optional<Confidence> judge(const engine::GraphContext& context, const analysis::AccessTable& table, const analysis::Reachability& ordered,
-                                         const std::vector<std::uint64_t>& block_bases, const Access& a, const Access& b) {
+                                         const analysis::AllocatorIndex& blocks, const Access& a, const Access& b) {
     const ir::Graph& graph = context.graph;
     // One direction is known, the other told by the type: a kernel that marks its inputs as const writes the others.
     const Access& unknown = a.known() ? b : a;
@@ -137,7 +137,7 @@ class UnorderedConflict final : public engine::Rule {
     if (!unknown.known() && unknown.looks_written && a.begin == b.begin && !has_own_writer(graph, table, ordered, unknown, known)) return Confidence::likely;
     if (!a.known() || !b.known()) {
       // Only where both were given the same buffer: a block that begins there.
-      const bool same_block = a.begin == b.begin && std::binary_search(block_bases.begin(), block_bases.end(), a.begin);
+      const bool same_block = a.begin == b.begin && blocks.begins_at(a.begin);
       return same_block ? std::optional(Confidence::possible) : std::nullopt;
     }
     const bool both_exact = a.exact() && b.exact();

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/allocator_index.h"
 #include "ir/graph_builder.h"
 
 namespace cglint::analysis {
@@ -310,6 +311,39 @@ TEST_F(AccessTableTest, AllocatorBlocksBoundRanges) {
   EXPECT_EQ(table.of(inside)[0].end, kBase + 0x1200);
   EXPECT_EQ(table.of(outside)[0].end, kBase + 0x8000);
   EXPECT_FALSE(table.conflict(inside, outside));
+}
+
+// Against a search through all blocks, with an index that grows with its recording.
+TEST(AllocatorIndexTest, GrowsAndFindsWhatASearchFinds) {
+  ir::Recording recording;
+  const KernelTable& table = KernelTable::builtin();
+  const KernelIdentities identities(recording, table);
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 5; ++i) {  // nested by halves, as an allocator splits; some without bytes
+      const std::uint64_t size = random() % 6 == 0 ? 0 : std::uint64_t{64} << (random() % 4);
+      const std::uint64_t base = 0x1000 + random() % 16 * 512;
+      recording.allocator_blocks.push_back({base, size, ir::AllocatorBlock::State::active, {}, 0, static_cast<std::uint64_t>(round), 0, {}});
+    }
+    const std::shared_ptr<const AllocatorIndex> index = identities.allocator_index();
+    EXPECT_EQ(index, identities.allocator_index());
+    EXPECT_EQ(index->seen(), recording.allocator_blocks.size());
+    for (std::uint64_t address = 0xff0; address < 0x3200; address += 16) {
+      std::uint64_t end = 0, base = 0;
+      bool begins = false;
+      for (const ir::AllocatorBlock& block : recording.allocator_blocks) {
+        if (block.size_bytes == 0) continue;
+        begins = begins || block.base == address;
+        if (address < block.base || address - block.base >= block.size_bytes) continue;
+        if (end == 0 || block.base > base || (block.base == base && block.base + block.size_bytes < end)) {
+          base = block.base;
+          end = base + block.size_bytes;
+        }
+      }
+      ASSERT_EQ(index->end_around(address), end) << address;
+      ASSERT_EQ(index->begins_at(address), begins) << address;
+    }
+  }
 }
 
 TEST_F(AccessTableTest, MeasurementsReplaceInference) {
