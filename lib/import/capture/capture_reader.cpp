@@ -783,8 +783,16 @@ bool Reader::read_allocations(od::object& object) {
     if (!look_up("an allocation", "stack", stacks_, entry.alloc_stack, entry.allocation.alloc_stack) ||
         !look_up("an allocation", "stack", stacks_, entry.free_stack, entry.allocation.free_stack))
       return false;
-  const ir::ProcessId process_id = process_of(process);
   capture::IdMap& ids = allocations_[process];
+  // Words of graphs that were read already hold their offsets from the base.
+  std::unordered_map<std::uint32_t, std::uint64_t> bases;
+  for (const Entry& entry : entries) {
+    const std::uint32_t known = ids.find(entry.id);
+    const std::uint64_t first = known != kNone ? recording_.allocations[ir::AllocationId(known)].base : entry.allocation.base;
+    const std::uint64_t base = bases.try_emplace(entry.id, first).first->second;
+    if (base != entry.allocation.base) return wrong(fmt::format("allocation {} has another base than before", entry.id));
+  }
+  const ir::ProcessId process_id = process_of(process);
   for (Entry& entry : entries) {
     entry.allocation.process = process_id;
     const std::uint32_t known = ids.find(entry.id);

@@ -346,6 +346,25 @@ TEST(CaptureReader, LaterProcessAndAllocationLinesReplace) {
   EXPECT_TRUE(recording.losses.empty());
 }
 
+// Words that were read before hold their offset from the base that the id had.
+TEST(CaptureReader, AnAllocationDoesNotMove) {
+  const std::string before = kHeader + R"({"type":"allocations","process":0,"allocations":[{"id":1,"base":"0x10","size_bytes":8}]})" + "\n";
+  const ir::Recording recording = read(
+      before +
+      R"({"type":"allocations","process":0,"allocations":[{"id":2,"base":"0x40","size_bytes":8},{"id":1,"base":"0x20","size_bytes":8,"free_sequence":5}]})"
+      "\n"
+      R"({"type":"allocations","process":1,"allocations":[{"id":1,"base":"0x30","size_bytes":8}]})"
+      "\n" +
+      end(4));
+  ASSERT_EQ(recording.allocations.size(), 2U);  // nothing of the broken record
+  EXPECT_EQ(recording.allocations[ir::AllocationId(0)].base, 0x10U);
+  EXPECT_EQ(recording.allocations[ir::AllocationId(0)].free_sequence, ir::Allocation().free_sequence);
+  EXPECT_EQ(recording.allocations[ir::AllocationId(1)].base, 0x30U);
+  ASSERT_FALSE(recording.losses.empty());
+  EXPECT_EQ(recording.losses[0].offset_bytes, before.size());
+  EXPECT_NE(recording.text(recording.losses[0].what).find("allocation 1 has another base than before"), std::string::npos);
+}
+
 // --- broken records
 // -------------------------------------------------------------------------------------------------------------
 
@@ -430,6 +449,8 @@ TEST(CaptureReader, ABrokenRecordIsSkippedCountedAndNamed) {
        "an allocation has no size_bytes"},
       {R"({"type":"allocations","allocations":[{"id":1,"base":"0x1","size_bytes":1,"alloc_stack":0}]})",
        "an allocation names stack 0 of 0"},
+      {R"({"type":"allocations","allocations":[{"id":1,"base":"0x10","size_bytes":8},{"id":1,"base":"0x20","size_bytes":8}]})",
+       "allocation 1 has another base than before"},
       {R"({"type":"allocator_blocks","blocks":[{"base":"0x1","size_bytes":1,"state":"lost"}]})",
        "a block's state is unknown"},
       {R"({"type":"loose_ops","names":[],"ops":[[0,"kernel",0,0,0,0]]})", "an operation has name 0 of 0"},
