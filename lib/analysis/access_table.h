@@ -69,6 +69,8 @@ class AccessTable {
   [[nodiscard]] std::span<const Access> of(ir::NodeId node) const {
     return std::span(rows_).subspan(first_[node.index()], first_[node.index() + 1] - first_[node.index()]);
   }
+  // Numbers of all rows, by (begin, row).
+  [[nodiscard]] std::span<const std::uint32_t> by_begin() const { return by_begin_; }
   [[nodiscard]] AccessCoverage coverage(ir::NodeId node) const { return coverage_[node]; }
 
   // Rows that touch [begin, end), in row order. O(log n + answers).

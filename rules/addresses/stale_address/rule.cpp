@@ -268,7 +268,10 @@ class Check final : public engine::RecordingCheck {
     const bool again = std::exchange(seen.last_graph, index) == index;
     if (!again) ++seen.graphs;
     if (seen.graphs > kGraphsInFull) {
-      if (!again && !holders.empty()) note_graph(index, uses_[holders.front().use]);
+      if (again || seen.is_full || holders.empty()) return;
+      Use& use = uses_[holders.front().use];
+      note_graph(index, use);
+      seen.is_full = use.graphs.size() >= kMaxGraphsPerUse;
       return;
     }
     auto it = std::find_if(holders.begin(), holders.end(), [&](const Holder& holder) { return holder.function == key.function && holder.word == key.word; });
@@ -605,6 +608,7 @@ class Check final : public engine::RecordingCheck {
   };
   struct Seen {
     std::uint32_t last_graph = ~std::uint32_t{0}, graphs = 0;
+    bool is_full = false;  // its use names as many graphs as are kept
   };
   std::vector<Seen> seen_;                          // by allocation
   std::vector<std::vector<Holder>> of_allocation_;  // at most kMaxUsesOfAllocation each

@@ -70,8 +70,7 @@ class UnorderedConflict final : public engine::Rule {
     // Rows by the first byte that they surely touch.
     std::vector<const Access*> rows;
     rows.reserve(table.rows().size());
-    for (const Access& row : table.rows()) rows.push_back(&row);
-    std::stable_sort(rows.begin(), rows.end(), [](const Access* a, const Access* b) { return a->begin < b->begin; });
+    for (const std::uint32_t row : table.by_begin()) rows.push_back(&table.rows()[row]);
 
     const std::shared_ptr<const analysis::AllocatorIndex> blocks = context.analyses.identities().allocator_index();
 
