@@ -246,8 +246,11 @@ class EventParser {
     Taken taken = Taken::no;
     simdjson::error_code error = simdjson::SUCCESS;
   };
-  Step take_property(const char* key, ondemand::value& value);
-  Step take_argument(const char* key, ondemand::value& value);
+  // In the loops over fields, where calls would cost; keys with escapes are rare and take a way of their own.
+  [[gnu::always_inline]] Step take_property(const char* key, ondemand::value& value);
+  [[gnu::always_inline]] Step take_argument(const char* key, ondemand::value& value);
+  [[gnu::noinline]] Step take_escaped_property(const char* key, ondemand::value& value);
+  [[gnu::noinline]] Step take_escaped_argument(const char* key, ondemand::value& value);
   simdjson::error_code parse_args(ondemand::object args);
   simdjson::error_code parse_dim(ondemand::value& value, ir::Dim3& dim);
   void finish();
@@ -342,7 +345,6 @@ std::string_view EventParser::text_of(std::string_view token, std::string& stora
 }
 
 const char* EventParser::plain_key(const char* key) {
-  if (!any_escapes_) return nullptr;
   const char* end = key;
   bool escaped = false;
   for (; *end != '"'; ++end) {
@@ -381,7 +383,7 @@ simdjson::error_code EventParser::parse_dim(ondemand::value& value, ir::Dim3& di
   return simdjson::SUCCESS;
 }
 
-EventParser::Step EventParser::take_argument(const char* key, ondemand::value& value) {
+inline EventParser::Step EventParser::take_argument(const char* key, ondemand::value& value) {
   constexpr Step kTaken{Taken::yes, simdjson::SUCCESS};
   if (category_ == Category::api) {
     if (!once(key_is(key, "correlation\""), kGivesArgCorrelation)) return {};
@@ -481,6 +483,11 @@ EventParser::Step EventParser::take_argument(const char* key, ondemand::value& v
   return {};
 }
 
+EventParser::Step EventParser::take_escaped_argument(const char* key, ondemand::value& value) {
+  const char* const plain = plain_key(key);
+  return plain == nullptr ? Step() : take_argument(plain, value);
+}
+
 simdjson::error_code EventParser::parse_args(ondemand::object args) {
   bool first = true;
   args_read_ = gpu_used_ = true;
@@ -494,14 +501,13 @@ simdjson::error_code EventParser::parse_args(ondemand::object args) {
       first = false;
     }
     Step step = take_argument(key, value);
-    if (step.taken == Taken::no)
-      if (const char* const plain = plain_key(key)) step = take_argument(plain, value);
+    if (step.taken == Taken::no && any_escapes_) step = take_escaped_argument(key, value);
     if (step.error != simdjson::SUCCESS) return step.error;
   }
   return simdjson::SUCCESS;
 }
 
-EventParser::Step EventParser::take_property(const char* key, ondemand::value& value) {
+inline EventParser::Step EventParser::take_property(const char* key, ondemand::value& value) {
   constexpr Step kTaken{Taken::yes, simdjson::SUCCESS};
   switch (key[0]) {
     case 'p':
@@ -586,6 +592,11 @@ EventParser::Step EventParser::take_property(const char* key, ondemand::value& v
   return {};
 }
 
+EventParser::Step EventParser::take_escaped_property(const char* key, ondemand::value& value) {
+  const char* const plain = plain_key(key);
+  return plain == nullptr ? Step() : take_property(plain, value);
+}
+
 simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t offset) {
   category_ = Category::unknown;
   phase_ = '\0';
@@ -604,8 +615,7 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
     ondemand::value value = field.value();
     is_empty = false;
     Step step = take_property(key, value);
-    if (step.taken == Taken::no)
-      if (const char* const plain = plain_key(key)) step = take_property(plain, value);
+    if (step.taken == Taken::no && any_escapes_) step = take_escaped_property(key, value);
     if (step.error != simdjson::SUCCESS) return step.error;
     if (step.taken == Taken::enough) {
       passed_over_ = true;
