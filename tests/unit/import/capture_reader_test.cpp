@@ -348,19 +348,21 @@ TEST(CaptureReader, LaterProcessAndAllocationLinesReplace) {
 
 // Words that were read before hold their offset from the base that the id had.
 TEST(CaptureReader, AnAllocationDoesNotMove) {
-  const std::string before = kHeader + R"({"type":"allocations","process":0,"allocations":[{"id":1,"base":"0x10","size_bytes":8}]})" + "\n";
+  const std::string before = kHeader + R"({"type":"process","process":0})" + "\n" + R"({"type":"process","process":1})" + "\n" +
+                             R"({"type":"allocations","process":0,"allocations":[{"id":1,"base":"0x10","size_bytes":8}]})" + "\n";
   const ir::Recording recording = read(
       before +
       R"({"type":"allocations","process":0,"allocations":[{"id":2,"base":"0x40","size_bytes":8},{"id":1,"base":"0x20","size_bytes":8,"free_sequence":5}]})"
       "\n"
       R"({"type":"allocations","process":1,"allocations":[{"id":1,"base":"0x30","size_bytes":8}]})"
       "\n" +
-      end(4));
+      end(6));
   ASSERT_EQ(recording.allocations.size(), 2U);  // nothing of the broken record
   EXPECT_EQ(recording.allocations[ir::AllocationId(0)].base, 0x10U);
   EXPECT_EQ(recording.allocations[ir::AllocationId(0)].free_sequence, ir::Allocation().free_sequence);
   EXPECT_EQ(recording.allocations[ir::AllocationId(1)].base, 0x30U);
-  ASSERT_FALSE(recording.losses.empty());
+  ASSERT_EQ(recording.losses.size(), 1U);
+  EXPECT_EQ(recording.losses[0].severity, Severity::error);
   EXPECT_EQ(recording.losses[0].offset_bytes, before.size());
   EXPECT_NE(recording.text(recording.losses[0].what).find("allocation 1 has another base than before"), std::string::npos);
 }
