@@ -335,6 +335,16 @@ def nsys_cases(folder):
                says=["without usable times", "spoils .*replay_times"])
     yield Case("negative device", database(folder, [(row, (300, 310, -1, 1, (9 << 32) + 7))]), 4,
                says=["without a device", "spoils replay_streams"])
+    update = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "
+    yield Case("a stream that is text", database(folder, [(update + "streamId = 'x'", ())]), 4,
+               says=["without a stream", "spoils replay_streams"])
+    yield Case("a stream beyond 32 bits", database(folder, [(update + "streamId = 1 << 62", ())]), 4,
+               says=["without a stream", "spoils replay_streams"])
+    yield Case("a missing correlation id", database(folder, [(update + "correlationId = NULL WHERE start = 110", ())]), 4,
+               says=["without a correlation id, while others have one", "spoils .*replay_times"])
+    yield Case("a correlation id that is text", database(folder, [(update + "correlationId = 'zz' WHERE start = 110", ())]), 4,
+               says=["correlation id is no 32-bit number"])
+    yield Case("a cut of one byte", small[:-1], 2, r"the database is cut short: \d+ bytes of \d+")
     # What SQLite keeps beside a database is a part of it.
     yield Case("rows in a write-ahead log", small, 2, r"not whole: \S+/rows_in_a_write-ahead_log\.sqlite-wal holds 4152 bytes .*wal_checkpoint", offset=False,
                beside={"-wal": bytes(4152)})

@@ -35,7 +35,8 @@ inline std::string table_text(std::string_view bytes_or_path, bool is_path, cons
   const nsys::Columns columns(table, *std::move(present), wanted);
   if (!columns.has_table()) return out;
   const auto add = [&](const auto& row) -> base::Result<void> {
-    for (int i = 0; i < static_cast<int>(wanted.size()); ++i) out += row.is_null(i) ? std::string("- ") : fmt::format("{} ", row.integer(i));
+    for (int i = 0; i < static_cast<int>(wanted.size()); ++i)
+      out += row.is_null(i) ? std::string("- ") : fmt::format("{}{} ", row.integer(i), row.is_integer(i) ? "" : "?");
     out += '\n';
     return {};
   };

@@ -57,6 +57,29 @@ base::Result<void> check_files_beside(const std::string& path) {
   return {};
 }
 
+// SQLite reads pages that are not there as empty. The header tells how many there are, unless a program that does not keep that number
+// changed the database last.
+base::Result<void> check_length(std::string_view header, std::uint64_t bytes) {
+  constexpr std::size_t kHeaderBytes = 100, kPageBytesAt = 16, kChangesAt = 24, kPagesAt = 28, kPagesValidForAt = 92;
+  if (header.size() < kHeaderBytes || !header.starts_with(std::string_view("SQLite format 3\0", 16))) return {};  // SQLite's to refuse
+  const auto number = [&](std::size_t at, std::size_t size) {
+    std::uint64_t value = 0;
+    for (const char byte : header.substr(at, size)) value = value << 8 | static_cast<unsigned char>(byte);
+    return value;
+  };
+  std::uint64_t page_bytes = number(kPageBytesAt, 2);
+  if (page_bytes == 1) page_bytes = 65536;
+  if (page_bytes == 0) return {};
+  const std::uint64_t pages = number(kChangesAt, 4) == number(kPagesValidForAt, 4) ? number(kPagesAt, 4) : 0;
+  if (pages != 0 && bytes < pages * page_bytes)
+    return make_error(ErrorCode::malformed, fmt::format("the database is cut short: {} bytes of {}", bytes, pages * page_bytes), bytes);
+  if (pages == 0 && bytes % page_bytes != 0)
+    return make_error(ErrorCode::malformed,
+                      fmt::format("the database is cut short: {} bytes are no whole number of pages of {} bytes", bytes, page_bytes),
+                      bytes);
+  return {};
+}
+
 }  // namespace
 
 std::string Columns::select(std::string_view where) const {
@@ -110,7 +133,9 @@ Database::Identity Database::identity_of(const std::string& path) {
 
 base::Result<std::unique_ptr<Database>> Database::open(Source& source, const Limits& limits) {
   std::unique_ptr<Database> database(new Database());
-  CGLINT_TRY(source.peek());
+  auto peeked = source.peek();
+  if (!peeked) return std::move(peeked).error();
+  const std::string header(peeked->substr(0, 100));
   database->path_ = source.plain_path();
   database->max_string_bytes_ = limits.max_string_bytes;
   if (database->path_.empty()) {
@@ -118,9 +143,11 @@ base::Result<std::unique_ptr<Database>> Database::open(Source& source, const Lim
     if (!bytes) return std::move(bytes).error();
     database->owned_ = *std::move(bytes);
     database->bytes_ = database->owned_;
+    CGLINT_TRY(check_length(header, database->bytes_.size()));
   } else {
     CGLINT_TRY(check_files_beside(database->path_));
     database->identity_ = identity_of(database->path_);
+    CGLINT_TRY(check_length(header, database->identity_.bytes));
   }
   CGLINT_TRY(database->connect());
   return database;

@@ -49,6 +49,7 @@ class Rows {
   // false at the end. ErrorCode::malformed for a damaged database.
   base::Result<bool> next();
   [[nodiscard]] bool is_null(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
+  [[nodiscard]] bool is_integer(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_INTEGER; }
   [[nodiscard]] std::int64_t integer(int column) const { return sqlite3_column_int64(statement_, column); }
   // Valid until next().
   [[nodiscard]] std::string_view text(int column) const;

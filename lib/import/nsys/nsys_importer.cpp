@@ -81,14 +81,15 @@ class NsysReader {
     if (rows.integer(column) == 0 && !recording_.processes.empty()) return 0;
     return process_of(rows.integer(column));
   }
-  // The row's device and stream; one that is missing or negative is counted.
+  // The row's device and stream; one that is missing or unusable is counted.
   template <typename Row>
   std::uint32_t lane_of(const Row& rows, int device_column, int stream_column, std::uint32_t process);
-  // CUPTI counts in 32 bits; another number is counted and taken for none.
+  // CUPTI counts in 32 bits; anything else is counted and taken for none. NULL is none.
   template <typename Row>
   std::uint32_t correlation_of(const Row& rows, int column) {
+    if (rows.is_null(column)) return 0;
     const std::int64_t id = rows.integer(column);
-    if (id >= 0 && id <= 0xffffffff) return static_cast<std::uint32_t>(id);
+    if (rows.is_integer(column) && id >= 0 && id <= 0xffffffff) return static_cast<std::uint32_t>(id);
     ++bad_correlations_;
     return 0;
   }
@@ -106,6 +107,8 @@ class NsysReader {
   std::unordered_map<std::int64_t, std::uint32_t> processes_;
   std::pair<std::int64_t, std::uint32_t> last_process_{-1, 0};  // no key has its lower bits set
   std::uint64_t bad_rows_ = 0, unnamed_ = 0, without_device_ = 0, without_stream_ = 0, bad_correlations_ = 0, two_texts_ = 0;
+  std::uint64_t without_correlation_ = 0, lost_launches_ = 0;
+  bool any_correlation_ = false;  // some operation has one
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<GraphTraceRow>> graph_rows_;  // (process, exec) -> launches
   bool has_node_ops_ = false;
 };
@@ -216,15 +219,18 @@ std::uint32_t NsysReader::lane_of(const Row& rows, int device_column, int stream
   lane.pid = process;
   lane.process = process;
   const std::int64_t device = rows.integer(device_column);
-  if (rows.is_null(device_column) || device < 0 || device > std::numeric_limits<std::int32_t>::max()) {
+  if (!rows.is_integer(device_column) || device < 0 || device > std::numeric_limits<std::int32_t>::max()) {
     ++without_device_;
     lane.device = -1;
   } else {
     lane.device = static_cast<std::int32_t>(device);
   }
   const std::int64_t stream = rows.integer(stream_column);
-  if (rows.is_null(stream_column) || stream < 0) ++without_stream_;
-  lane.stream = static_cast<std::uint64_t>(std::max<std::int64_t>(stream, 0));
+  if (rows.is_integer(stream_column) && stream >= 0 && stream <= 0xffffffff) {
+    lane.stream = static_cast<std::uint64_t>(stream);
+  } else {
+    ++without_stream_;
+  }
   return timeline_.intern_lane(lane);
 }
 
@@ -247,6 +253,10 @@ base::Result<void> NsysReader::read_launches() {
   if (ids.empty()) return {};
   TableScan calls(database_, *present, fmt::format("\"nameId\" IN ({})", fmt::join(ids, ", ")), scan_options_);
   return calls.each_row([&](const IntegerRow& row) -> base::Result<void> {
+    if (row.is_null(3)) {  // its operations cannot be found
+      ++lost_launches_;
+      return {};
+    }
     TimelineLaunch launch;
     const std::uint32_t process = process_of(row.integer(2));
     launch.start_ns = row.integer(0);
@@ -301,10 +311,12 @@ base::Result<void> NsysReader::read_operations(std::string_view table, std::init
     TimelineOp op;
     const std::uint32_t process = process_of_op(row, 5);
     op.correlation = correlation_of(row, 4);
+    if (row.is_null(4)) ++without_correlation_;
+    any_correlation_ = any_correlation_ || op.correlation != 0;
     op.node = timeline_.intern_node(node_of(row, 6, 7));
     op.shape = timeline_.intern_shape(*shape);
     op.lane = lane_of(row, 2, 3, process);
-    add_op(row.integer(0), row.integer(1), !row.is_null(0) && !row.is_null(1), op);
+    add_op(row.integer(0), row.integer(1), row.is_integer(0) && row.is_integer(1), op);
     return {};
   });
 }
@@ -559,6 +571,16 @@ base::Result<void> NsysReader::read(const ReadOptions& options) {
                         ~std::uint64_t{0}, {Fact::replay_streams});
   if (bad_correlations_ != 0) {
     recording_.add_loss(ir::Loss::Severity::data_loss, "rows whose correlation id is no 32-bit number", bad_correlations_,
+                        ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+    timeline_.lost_anywhere = true;
+  }
+  if (any_correlation_ && without_correlation_ != 0) {
+    recording_.add_loss(ir::Loss::Severity::data_loss, "GPU operations without a correlation id, while others have one",
+                        without_correlation_, ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+    timeline_.lost_anywhere = true;
+  }
+  if (lost_launches_ != 0) {
+    recording_.add_loss(ir::Loss::Severity::data_loss, "graph launch calls without a correlation id were left out", lost_launches_,
                         ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
     timeline_.lost_anywhere = true;
   }

@@ -80,6 +80,7 @@ class TableScan::Reader {
     batch_ = &batch;
     batch.values.reserve(scan_.options_.rows_per_batch * scan_.columns_.wanted().size());
     batch.nulls.reserve(scan_.options_.rows_per_batch);
+    batch.others.reserve(scan_.options_.rows_per_batch);
     auto more = current_->next();
     batch_ = nullptr;
     if (!more) {
@@ -100,13 +101,17 @@ class TableScan::Reader {
     RowBatch& batch = *self.batch_;
     const std::size_t width = self.scan_.columns_.wanted().size(), first = batch.values.size();
     batch.values.resize(first + width);  // reserved
-    std::uint64_t nulls = width == kMaxColumns ? ~std::uint64_t{0} : (std::uint64_t{1} << width) - 1;
+    std::uint64_t others = 0, nulls = width == kMaxColumns ? ~std::uint64_t{0} : (std::uint64_t{1} << width) - 1;
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      if (sqlite3_value_type(values[i]) == SQLITE_NULL) continue;
-      nulls &= ~(std::uint64_t{1} << self.columns_[i]);
+      const int type = sqlite3_value_type(values[i]);
+      if (type == SQLITE_NULL) continue;
+      const std::uint64_t bit = std::uint64_t{1} << self.columns_[i];
+      nulls &= ~bit;
+      if (type != SQLITE_INTEGER) others |= bit;
       batch.values[first + self.columns_[i]] = sqlite3_value_int64(values[i]);
     }
     batch.nulls.push_back(nulls);
+    batch.others.push_back(others);
     sqlite3_result_int(context, batch.size() >= self.scan_.options_.rows_per_batch ? 1 : 0);
   }
 

@@ -28,23 +28,27 @@ struct ScanOptions {
 // A row of wanted columns, by position. What is no integer is one as SQLite converts it.
 class IntegerRow {
  public:
-  IntegerRow(const std::int64_t* values, std::uint64_t nulls) : values_(values), nulls_(nulls) {}
+  IntegerRow(const std::int64_t* values, std::uint64_t nulls, std::uint64_t others) : values_(values), nulls_(nulls), others_(others) {}
   [[nodiscard]] bool is_null(int column) const { return ((nulls_ >> column) & 1) != 0; }
+  // Neither NULL nor text, a real or bytes.
+  [[nodiscard]] bool is_integer(int column) const { return (((nulls_ | others_) >> column) & 1) == 0; }
   [[nodiscard]] std::int64_t integer(int column) const { return values_[column]; }
 
  private:
   const std::int64_t* values_;
-  std::uint64_t nulls_;
+  std::uint64_t nulls_, others_;
 };
 
 // Some rows, one after another in memory.
 struct RowBatch {
   std::vector<std::int64_t> values;
   std::vector<std::uint64_t> nulls;   // a bit a column
+  std::vector<std::uint64_t> others;  // as nulls: what is neither NULL nor an integer
   [[nodiscard]] std::size_t size() const { return nulls.size(); }
   void clear() {
     values.clear();
     nulls.clear();
+    others.clear();
   }
 };
 
@@ -67,7 +71,8 @@ class TableScan {
       auto batch = next();
       if (!batch) return std::move(batch).error();
       if (*batch == nullptr) return {};
-      for (std::size_t i = 0; i < (*batch)->size(); ++i) CGLINT_TRY(on_row(IntegerRow((*batch)->values.data() + i * width, (*batch)->nulls[i])));
+      for (std::size_t i = 0; i < (*batch)->size(); ++i)
+        CGLINT_TRY(on_row(IntegerRow((*batch)->values.data() + i * width, (*batch)->nulls[i], (*batch)->others[i])));
     }
   }
 

@@ -262,13 +262,14 @@ TEST(NsysDamage, WrongTypesAndImpossibleTimesAreCounted) {
   sql.emplace_back("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (500, 5, 0, 7, 10, 0, 4, 4, 3, 1, 1, 1, 1, 1, 1, NULL, NULL)");
   sql.emplace_back("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('x', 'y', 'z', x'00ff', -4, 'q', -1, 'n', 99, -7, 9e99, 1, 1, 1, 1, 'a', 'b')");
   const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
-  EXPECT_EQ(loss_count(recording, "without usable times"), 2U);
+  EXPECT_EQ(loss_count(recording, "without usable times"), 3U);
   for (const auto& graph : recording.graphs)
     for (const ir::Replay& replay : graph->replays) EXPECT_FALSE(replay.complete);
 }
 
 TEST(NsysDamage, OperationsWithoutDeviceOrStreamSpoilTheStreams) {
-  for (const std::string_view columns : {"-1, 7", "NULL, 7", "0, NULL", "0, -3", "4294967296, 7"}) {
+  for (const std::string_view columns : {"-1, 7", "NULL, 7", "0, NULL", "0, -3", "4294967296, 7", "'x', 7", "0, 'x'", "1.5, 7", "0, 7.5",
+                                         "0, x'37'", "0, 4294967296", "0, 4611686018427387904", "-9223372036854775808, 7"}) {
     TemporaryFolder folder;
     std::vector<std::string> sql = node_mode();
     sql.push_back(fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10600, 10700, {}, 10, {}, 4, 4, 3, 4, 2, 1, 128, 1, 1, {}, 9)",
@@ -279,6 +280,76 @@ TEST(NsysDamage, OperationsWithoutDeviceOrStreamSpoilTheStreams) {
     EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams)) << columns;
     EXPECT_TRUE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_times)) << columns;
   }
+}
+
+TEST(NsysDamage, OperationsWithoutACorrelationIdMakeLaunchesIncomplete) {
+  const std::string kernels = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = ",
+                    calls = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = ";
+  const std::string none = "GPU operations without a correlation id, while others have one",
+                    bad = "rows whose correlation id is no 32-bit number",
+                    call = "graph launch calls without a correlation id";
+  for (const auto& [damage, loss, count] : std::vector<std::tuple<std::string, std::string, std::uint64_t>>{
+           {kernels + "NULL WHERE start = 10310", none, 1},
+           {kernels + "NULL WHERE streamId = 20", none, 2},
+           {kernels + "'zz' WHERE streamId = 20", bad, 2},
+           {kernels + "10.5 WHERE start = 10310", bad, 1},
+           {kernels + "x'3130' WHERE start = 10310", bad, 1},
+           {kernels + "4294967306 WHERE streamId = 20", bad, 2},
+           {kernels + "-10 WHERE streamId = 20", bad, 2},
+           {kernels + "'zz'", bad, 7},
+           {calls + "NULL WHERE correlationId = 11", call, 1},
+           {calls + "'zz' WHERE correlationId = 11", bad, 1}}) {
+    SCOPED_TRACE(damage);
+    TemporaryFolder folder;
+    std::vector<std::string> sql = node_mode();
+    sql.push_back(damage);
+    const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
+    EXPECT_EQ(loss_count(recording, loss), count);
+    for (const auto& graph : recording.graphs) {
+      EXPECT_FALSE(graph->facts.contains(Fact::replay_streams));
+      EXPECT_FALSE(graph->facts.contains(Fact::replay_times));
+      for (const ir::Replay& replay : graph->replays) EXPECT_FALSE(replay.complete);
+    }
+  }
+  // 0 is CUPTI's word for none, and where no operation has an id none has lost one.
+  for (const std::string& damage : {kernels + "0 WHERE correlationId = 50", kernels + "NULL"}) {
+    SCOPED_TRACE(damage);
+    TemporaryFolder folder;
+    std::vector<std::string> sql = node_mode();
+    sql.push_back(damage);
+    EXPECT_EQ(loss_count(read(make_database(folder, "a.sqlite", sql)), "correlation id"), 0U);
+  }
+}
+
+TEST(NsysDamage, FilesThatAreCutShort) {
+  TemporaryFolder folder;
+  const std::string bytes = read_bytes(make_database(folder, "a.sqlite", node_mode()));
+  constexpr std::size_t kPageBytes = 4096;
+  ASSERT_EQ(bytes.size() % kPageBytes, 0U);
+  for (const std::size_t cut : {1, 2, 8, 20, 24, 100, 4095, 4096, 5000, 8192}) {
+    const std::size_t left = bytes.size() - cut;
+    const std::string path = folder.write(fmt::format("{}.sqlite", cut), bytes.substr(0, left));
+    for (const std::string& file : {path, folder.write(fmt::format("{}.sqlite.gz", cut), gzip(bytes.substr(0, left)))}) {
+      const auto recording = read_file(file, {});
+      ASSERT_FALSE(recording) << file;
+      EXPECT_EQ(recording.error().code, ErrorCode::malformed);
+      EXPECT_EQ(recording.error().offset_bytes, left);
+      EXPECT_EQ(recording.error().file, file);
+      EXPECT_EQ(recording.error().message, fmt::format("the database is cut short: {} bytes of {}", left, bytes.size()));
+    }
+  }
+  EXPECT_EQ(read(folder.write("longer.sqlite", bytes + std::string(kPageBytes, '\0'))).graphs.size(), 1U);
+  // A program that does not keep the number of pages: it counts for nothing.
+  std::string old = bytes;
+  old[27] = static_cast<char>(old[27] + 1);
+  old[31] = 100;
+  EXPECT_EQ(read(folder.write("old.sqlite", old)).graphs.size(), 1U);
+  old.pop_back();
+  const auto recording = read_file(folder.write("old_cut.sqlite", old), {});
+  ASSERT_FALSE(recording);
+  EXPECT_EQ(recording.error().offset_bytes, old.size());
+  EXPECT_EQ(recording.error().message,
+            fmt::format("the database is cut short: {} bytes are no whole number of pages of 4096 bytes", old.size()));
 }
 
 TEST(NsysDamage, ViewsAndForeignDatabases) {
