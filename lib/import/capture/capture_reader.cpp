@@ -1246,10 +1246,14 @@ bool Reader::read_end(od::object& object) {
   std::uint64_t records = 0;
   if (!read_object(object, "the record", ignored("type"), required(number("records", records)))) return false;
   segment_ended_ = true;
-  if (records > segment_records_)
-    recording_.add_loss(ir::Loss::Severity::data_loss, "records that the recorder wrote are not in the file",
-                        records - segment_records_, line_offset_, facts_of(RecordType::unknown));
-  if (records > segment_records_) segment_lost_ = segment_lost_.unite(facts_of(RecordType::unknown));
+  if (records == segment_records_) return true;
+  const bool lacks = records > segment_records_;
+  recording_.add_loss(ir::Loss::Severity::data_loss,
+                      lacks ? "records that the recorder wrote are not in the file"
+                            : "records more than the recorder wrote are in the file: some are repeated or not its own",
+                      lacks ? records - segment_records_ : segment_records_ - records, line_offset_,
+                      facts_of(RecordType::unknown));
+  segment_lost_ = segment_lost_.unite(facts_of(RecordType::unknown));
   return true;
 }
 

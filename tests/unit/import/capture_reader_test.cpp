@@ -526,6 +526,32 @@ TEST(CaptureReader, MissingLinesAreNoticed) {
   EXPECT_EQ(losses(recording, Severity::data_loss), "3 records that the recorder wrote are not in the file|");
 }
 
+TEST(CaptureReader, RepeatedLinesAreNoticed) {
+  const std::string replays = R"({"type":"replays","graph":0,"replays":[{"ops":[[0,0,7,0,10]]}]})"
+                              "\n";
+  const std::string_view surplus = "1 records more than the recorder wrote are in the file: some are repeated or not its own|";
+  const auto facts = [](const ir::Recording& recording, std::size_t graph) {
+    return recording.graphs[ir::GraphId(static_cast<std::uint32_t>(graph))]->facts.contains(ir::Fact::replay_streams);
+  };
+  const std::string graph =
+      R"({"type":"graph","graph":0,"facts":["nodes","replay_streams"],"functions":[{"name":"k"}],"launches":[{"function":0}],)"
+      R"("nodes":[{"kind":"kernel","launch":0}]})"
+      "\n";
+  const std::string whole = kHeader + graph + replays + end(3);
+  const ir::Recording good = read(whole);
+  EXPECT_TRUE(good.losses.empty());
+  EXPECT_TRUE(facts(good, 0));
+  const ir::Recording repeated = read(kHeader + graph + replays + replays + end(3));
+  EXPECT_EQ(losses(repeated, Severity::data_loss), surplus);
+  EXPECT_FALSE(facts(repeated, 0));
+  EXPECT_EQ(losses(read(kHeader + graph + replays + end(2)), Severity::data_loss), surplus);
+  // Each segment has a count of its own, and empty lines are no records.
+  const ir::Recording twice = read(whole + "\n" + whole);
+  EXPECT_TRUE(twice.losses.empty());
+  EXPECT_TRUE(facts(twice, 0) && facts(twice, 1));
+  EXPECT_EQ(losses(read(whole + kHeader + graph + replays + replays + end(3)), Severity::data_loss), surplus);
+}
+
 TEST(CaptureReader, MissingAllocationsAndBodiesAreCounted) {
   const ir::Recording recording = read(
       kHeader +
