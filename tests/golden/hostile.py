@@ -180,7 +180,11 @@ def dot_cases():
                b'digraph dot {\nsubgraph cluster_1 {\nlabel="graph_1" graph[style="dashed"];\n'
                b'"graph_1_node_0"[shape="rectangle" label="0\ngraph_2\n"];\n}\n'
                b'subgraph cluster_2 {\nlabel="graph_2" graph[style="dashed"];\n'
-               b'"graph_2_node_0"[shape="rectangle" label="0\ngraph_1\n"];\n}\n}\n', 2, "cycle|contains itself")
+               b'"graph_2_node_0"[shape="rectangle" label="0\ngraph_1\n"];\n}\n}\n', 2, "child graphs contain each other in a circle")
+    yield Case("a graph that contains itself, beside another",
+               dot(two)[:-2] + b'subgraph cluster_2 {\nlabel="graph_2" graph[style="dashed"];\n"graph_2_node_0"[shape="rectangle" label="0\ngraph_2\n"];\n}\n}\n', 2,
+               "child graphs contain each other in a circle")
+    yield Case("a name whose number cannot be read", dot(dot_node(0) + dot_node("x", number=1)), 4, says=["another number than their name", "spoils creation_order"])
     yield Case("NUL and ANSI in names", dot(dot_node(0, "n\0" + ANSI) + dot_node(1, ANSI)), 0)
     yield Case("duplicate nodes", dot(two + dot_node(0, "other")), 4, says=["declared twice and differently"])
     yield Case("duplicate edges", dot(two + edge * 3), 0, says=["repeated edges were merged"])
@@ -387,6 +391,8 @@ def capture_cases():
     yield Case("ids of 2^32", capture('{"type":"timing","graph":4294967296,"samples":1,"median_us":1}'), 2, says=["graph is not an index"])
     yield Case("an edge to node 2^32", capture(edges="[0,4294967296]"), 2, says=["an edge's end is not an index"])
     yield Case("cycle", capture(edges="[0,1],[1,0]"), 2, says=["cycle", broken])
+    timing = b'{"type":"timing","graph":0,"samples":1,"median_us":1}\n'
+    yield Case("a repeated record", capture(timing.decode().rstrip()).replace(timing, timing * 2), 4, says=["records more than the recorder wrote", "spoils .*replay_streams"])
     yield Case("a graph that runs itself", capture(nodes='{"kind":"child_graph","body":0}', edges=""), 4, says=["does not contain before"])
     yield Case("NUL and ANSI in names", capture(name="n\\u0000" + ANSI.replace("\x1b", "\\u001b").replace("\x07", "\\u0007")), 0)
     yield Case("raw control characters", capture(name="n\0" + ANSI), 2, says=[broken])

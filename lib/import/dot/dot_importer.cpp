@@ -394,15 +394,20 @@ class Reader {
     ir::GraphId id;
     ir::GraphId parent;
     ir::NodeId parent_node;
-    std::uint32_t parent_use;   // index into the list of uses; kNone for a root
+  };
+  // A node of cluster `from` that runs cluster `to`.
+  struct BodyReference {
+    std::uint32_t from, to;
+    std::size_t offset;
   };
 
   void parse_node(const NodeStatement& statement, ParsedNode& out);
   void parse_record(ParsedNode& out);
   void parse_memcpy_record(ParsedNode& out);
   void parse_plain(const NodeStatement& statement, ParsedNode& out);
-  base::Result<std::unique_ptr<ir::Graph>> build_graph(const Use& use, std::vector<Use>& uses, std::size_t use_index);
+  base::Result<std::unique_ptr<ir::Graph>> build_graph(const Use& use, std::vector<Use>& uses);
   void resolve_edges();
+  base::Result<void> check_nesting(const std::vector<BodyReference>& references) const;
   void note(Doubt doubt, std::size_t offset, bool count);
 
   const Document& document_;
@@ -670,7 +675,7 @@ void Reader::parse_node(const NodeStatement& statement, ParsedNode& out) {
   // The node's own name carries the id as well.
   const std::size_t at = statement.name.rfind("_node_");
   const auto id = at != std::string_view::npos ? dot::parse_number(statement.name.substr(at + 6)) : std::nullopt;
-  if (id && out.has_id && *id != out.id) out.doubt(Doubt::number);
+  if (at != std::string_view::npos && out.has_id && (!id || *id != out.id)) out.doubt(Doubt::number);
   if (id && !out.has_id) {
     out.id = *id;
     out.has_id = true;
@@ -717,8 +722,45 @@ void Reader::resolve_edges() {
                         {Fact::edges});
 }
 
-base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std::vector<Use>& uses,
-                                                             std::size_t use_index) {
+// A graph that contains itself would have no root, and vanish; one walk over all references, without recursion.
+base::Result<void> Reader::check_nesting(const std::vector<BodyReference>& references) const {
+  const std::size_t clusters = document_.clusters.size();
+  std::vector<std::size_t> first(clusters + 1, 0);  // of each cluster's references in `sorted`
+  for (const BodyReference& reference : references) ++first[reference.from + 1];
+  for (std::size_t c = 0; c < clusters; ++c) first[c + 1] += first[c];
+  std::vector<BodyReference> sorted(references.size());
+  std::vector<std::size_t> next(first.begin(), first.end() - 1);
+  for (const BodyReference& reference : references) sorted[next[reference.from]++] = reference;
+  std::copy(first.begin(), first.end() - 1, next.begin());
+  enum class State : std::uint8_t { unseen, open, done };
+  std::vector<State> state(clusters, State::unseen);
+  std::vector<std::uint32_t> path;
+  for (std::uint32_t start = 0; start < clusters; ++start) {
+    if (state[start] != State::unseen) continue;
+    state[start] = State::open;
+    path.push_back(start);
+    while (!path.empty()) {
+      const std::uint32_t at = path.back();
+      if (next[at] == first[at + 1]) {
+        state[at] = State::done;
+        path.pop_back();
+        continue;
+      }
+      const BodyReference& reference = sorted[next[at]++];
+      if (state[reference.to] == State::open)
+        return make_error(ErrorCode::malformed,
+                          fmt::format("child graphs contain each other in a circle through graph_{}",
+                                      document_.clusters[reference.to].number),
+                          reference.offset);
+      if (state[reference.to] == State::done) continue;
+      state[reference.to] = State::open;
+      path.push_back(reference.to);
+    }
+  }
+  return {};
+}
+
+base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std::vector<Use>& uses) {
   const Cluster& cluster = document_.clusters[use.cluster];
   std::vector<std::uint32_t> order = cluster.nodes;
   std::vector<std::uint64_t> ids(order.size());
@@ -786,14 +828,9 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
             note(Doubt::body, document_.nodes[order[i]].offset, count);
             continue;
           }
-          for (std::size_t up = use_index; up != kNone; up = uses[up].parent_use)
-            if (uses[up].cluster == it->second)
-              return make_error(ErrorCode::malformed,
-                                fmt::format("graph_{} contains itself as a child graph", number),
-                                document_.nodes[order[i]].offset);
           const ir::GraphId body = recording_.graphs.push_back(nullptr);
           bodies.push_back(body);
-          uses.push_back({it->second, body, use.id, next_node, static_cast<std::uint32_t>(use_index)});
+          uses.push_back({it->second, body, use.id, next_node});
         }
         if (node.kind == NodeKind::child_graph) {
           ir::ChildGraphNode child;
@@ -867,24 +904,29 @@ base::Result<void> Reader::build(const ReadOptions& options) {
                         document_.repeated_otherwise.count, document_.repeated_otherwise.first_offset,
                         {Fact::kernel_names, Fact::launch_config, Fact::copy_params});
 
-  // Clusters that some node names as its body are not graphs of their own.
+  // Clusters that some node names as its body are not graphs of their own. A node outside every graph is left out, and
+  // what it names is not lost with it.
   std::vector<std::uint8_t> is_body(document_.clusters.size(), 0);
+  std::vector<BodyReference> references;
   ParsedNode node;
   for (const NodeStatement& statement : document_.nodes) {
-    if (statement.label.find("graph_") == std::string_view::npos) continue;
+    if (statement.cluster == kNone || statement.label.find("graph_") == std::string_view::npos) continue;
     parse_node(statement, node);
-    for (const std::uint64_t number : node.body_graphs)
-      if (const auto it = cluster_by_number_.find(number); it != cluster_by_number_.end()) is_body[it->second] = 1;
+    for (const std::uint64_t number : node.body_graphs) {
+      const auto it = cluster_by_number_.find(number);
+      if (it == cluster_by_number_.end()) continue;
+      is_body[it->second] = 1;
+      references.push_back({statement.cluster, it->second, statement.offset});
+    }
   }
-  bool any_root = false;
+  CGLINT_TRY(check_nesting(references));
   for (std::uint32_t c = 0; c < document_.clusters.size(); ++c) {
     if (is_body[c] != 0) continue;
-    any_root = true;
     std::vector<Use> uses;
-    uses.push_back({c, recording_.graphs.push_back(nullptr), ir::GraphId(), ir::NodeId(), kNone});
+    uses.push_back({c, recording_.graphs.push_back(nullptr), ir::GraphId(), ir::NodeId()});
     for (std::size_t u = 0; u < uses.size(); ++u) {
       const Use use = uses[u];
-      auto graph = build_graph(use, uses, u);
+      auto graph = build_graph(use, uses);
       if (!graph) {
         base::Error error = std::move(graph).error();
         if (error.offset_bytes == base::Error::kNoOffset) error.offset_bytes = document_.clusters[use.cluster].offset;
@@ -918,9 +960,6 @@ base::Result<void> Reader::build(const ReadOptions& options) {
   for (std::size_t d = 0; d < kDoubts.size(); ++d)
     if (noted_[d].count != 0)
       recording_.add_loss(ir::Loss::Severity::data_loss, kDoubts[d].what, noted_[d].count, noted_[d].first_offset, kDoubts[d].facts);
-  if (!any_root && !document_.clusters.empty())
-    return make_error(ErrorCode::malformed, "every graph of this file is a child graph of another: a cycle",
-                      document_.clusters.front().offset);
   return {};
 }
 

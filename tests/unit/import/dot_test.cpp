@@ -347,6 +347,69 @@ TEST(Dot, ChildGraphsInACircleAreAnError) {
   EXPECT_NE(entered.error().offset_bytes, base::Error::kNoOffset);
 }
 
+// A circle beside sound graphs: its graphs have no root, and must not vanish without a word.
+TEST(Dot, ChildGraphsInACircleBesideAnotherGraphAreAnError) {
+  const auto cluster = [](int number, std::string_view nodes) {
+    return fmt::format("subgraph cluster_{0} {{\nlabel=\"graph_{0}\" graph[style=\"dashed\"];\n{1}}}\n", number, nodes);
+  };
+  const auto child = [](int graph, int node, int body) {
+    return fmt::format("\"graph_{0}_node_{1}\"[shape=\"rectangle\" label=\"{1}\\ngraph_{2}\\n\"];\n", graph, node, body);
+  };
+  const auto conditional = [](int graph, int node, int body) {
+    return fmt::format("\"graph_{0}_node_{1}\"[shape=\"record\" label=\"{{\nCONDITIONAL\n| {{ID | {1}}}\n| {{Conditional Type| IF}}\n| {{True|graph_{2}}}\n}}\n\"];\n",
+                       graph, node, body);
+  };
+  const std::string kernel = "\"graph_9_node_0\"[shape=\"octagon\" label=\"0\\nk\\n\"];\n";
+  const std::string sound = cluster(9, kernel);
+  struct Case {
+    std::string clusters, closes;  // the node that closes the circle
+  };
+  const std::vector<Case> cases = {
+      {cluster(1, child(1, 0, 1)), "\"graph_1_node_0\"["},
+      {cluster(1, child(1, 0, 9) + child(1, 1, 2)) + cluster(2, child(2, 0, 1)), "\"graph_2_node_0\"["},
+      {cluster(1, child(1, 0, 9) + conditional(1, 1, 2)) + cluster(2, conditional(2, 0, 1)), "\"graph_2_node_0\"["},
+      {cluster(4, child(4, 0, 1)) + cluster(1, child(1, 0, 2)) + cluster(2, child(2, 0, 3)) + cluster(3, child(3, 0, 1)), "\"graph_3_node_0\"["},
+  };
+  for (const Case& c : cases) {
+    for (const std::string& text : {"digraph dot {\n" + sound + c.clusters + "}\n", "digraph dot {\n" + c.clusters + sound + "}\n"}) {
+      const auto recording = read_with("dot", text);
+      ASSERT_FALSE(recording) << text;
+      EXPECT_EQ(recording.error().code, ErrorCode::malformed);
+      EXPECT_NE(recording.error().message.find("child graphs contain each other in a circle"), std::string::npos) << recording.error().message;
+      EXPECT_EQ(recording.error().offset_bytes, text.find(c.closes)) << text;
+    }
+  }
+  // One graph that two others share, directly and through each other, is no circle.
+  const auto shared = read_with("dot", "digraph dot {\n" + cluster(1, child(1, 0, 2) + child(1, 1, 9)) + cluster(2, child(2, 0, 9) + child(2, 1, 9)) + sound + "}\n");
+  ASSERT_TRUE(shared) << shared.error().to_string();
+  EXPECT_EQ(shared->graphs.size(), 5U);
+  EXPECT_TRUE(shared->losses.empty());
+}
+
+TEST(Dot, ALongChainOfChildGraphsIsReadWithoutRecursion) {
+  constexpr int kLevels = 50000;
+  std::string text = "digraph dot {\n";
+  for (int level = 1; level <= kLevels; ++level)
+    text += fmt::format("subgraph cluster_{0} {{\n\"graph_{0}_node_0\"[shape=\"rectangle\" label=\"0\\ngraph_{1}\\n\"];\n}}\n", level, level % kLevels + 1);
+  const auto closed = read_with("dot", text + "}\n");
+  ASSERT_FALSE(closed);
+  EXPECT_NE(closed.error().message.find("in a circle"), std::string::npos);
+  text.replace(text.rfind("graph_1\\n"), 9, "EMPTY\\n");
+  const auto open = read_with("dot", text + "}\n");
+  ASSERT_TRUE(open) << open.error().to_string();
+  EXPECT_EQ(open->graphs.size(), static_cast<std::size_t>(kLevels));
+}
+
+// A node outside every graph is left out; the graph that it names is a graph of its own.
+TEST(Dot, ANodeOutsideEveryGraphDoesNotTakeAGraphWithIt) {
+  std::string text = wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"0\\nk\\n\"];\n");
+  text.insert(text.rfind('}'), "\"graph_2_node_0\"[shape=\"rectangle\" label=\"0\\ngraph_1\\n\"];\n");
+  const auto recording = read_with("dot", text);
+  ASSERT_TRUE(recording) << recording.error().to_string();
+  EXPECT_EQ(recording->graphs.size(), 1U);
+  EXPECT_EQ(loss_count(*recording, "outside every graph"), 1U);
+}
+
 TEST(Dot, ChildGraphsThatMultiplyHitTheLimit) {
   // 24 levels of two uses each: 16 million graphs from 50 lines.
   std::string text = "digraph dot {\n";
@@ -501,6 +564,22 @@ TEST(Dot, FieldsThatAreNoneAreCounted) {
   ASSERT_TRUE(plain);
   EXPECT_EQ(loss_count(*plain, "another number"), 1U);
   EXPECT_EQ(plain->text(plain->graphs[ir::GraphId(0)]->name[NodeId(0)]), "a");
+}
+
+TEST(Dot, ANameWhoseNumberCannotBeReadIsCounted) {
+  for (const std::string_view number : {"18446744073709551616", "-1", "x", ""}) {
+    for (const std::string_view label : {"shape=\"octagon\" label=\"0\\nk\\n\"", "shape=\"record\" label=\"{KERNEL\n| {ID | 0 | k}\n}\""}) {
+      const auto recording = read_with("dot", wrap(fmt::format("\"graph_1_node_{}\"[{}];\n", number, label)));
+      ASSERT_TRUE(recording) << number;
+      EXPECT_EQ(loss_count(*recording, "another number than their name"), 1U) << number << label;
+      EXPECT_FALSE(recording->graphs[ir::GraphId(0)]->facts.contains(Fact::creation_order)) << number;
+    }
+  }
+  // Without a number in the label either, the order is not known and nothing is contradicted: `cglint convert` writes this.
+  const auto unordered = read_with("dot", wrap("\"graph_1_node_n0\"[shape=\"octagon\" label=\"k\\n\"];\n"));
+  ASSERT_TRUE(unordered);
+  EXPECT_TRUE(unordered->losses.empty());
+  EXPECT_FALSE(unordered->graphs[ir::GraphId(0)]->facts.contains(Fact::creation_order));
 }
 
 TEST(Dot, ADoubtAboutABodyIsOneAboutItsParents) {
