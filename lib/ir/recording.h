@@ -94,7 +94,7 @@ struct AllocatorBlock {
   StringId pool;
   std::uint64_t stream = 0;
   std::uint64_t sequence = 0;         // when this state was seen
-  std::uint64_t alloc_sequence = 0;   // active: handed out after this moment, and not given back since; 0: not known
+  std::uint64_t alloc_sequence = 0;   // handed out after this moment (active: and not given back since); 0: not known
   ProcessId process;
 };
 

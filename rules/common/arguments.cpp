@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 32, kHighestAddress = std::uint64_t{1} << 57;  // words outside are numbers
 
+// Where Linux puts stacks and shared libraries: the top of 47 bits (x86-64), of 48 bits (64-bit Arm).
+bool is_of_host(std::uint64_t value) {
+  const std::uint64_t top = value >> 32;
+  return (top >= 0x7f00 && top <= 0x7fff) || top == 0xfffe || top == 0xffff;
+}
+
 // Elements of "std::array<char*, 3ul>" and its like, whose elements are all pointers; 0 for other types.
 std::uint32_t pointers_in_array(std::string_view type) {
   const std::size_t open = type.find('<');
@@ -58,6 +64,7 @@ WordType word_type(const ir::Recording& recording, const analysis::KernelIdentit
 void WordHistory::see(const ir::Graph& graph) {
   constexpr std::size_t kMostValues = 64;
   const bool is_eager = graph.info.role == ir::GraphRole::eager;
+  const bool allocations_known = graph.facts.contains(ir::Fact::allocations);
   if (!graph.facts.contains(ir::Fact::kernel_params)) return;
   for (const ir::NodeId node : graph.nodes()) {
     const ir::KernelNode* const kernel = graph.kernel(node);
@@ -72,6 +79,7 @@ void WordHistory::see(const ir::Graph& graph) {
       word.in_struct = params[i].offset_bytes != 0 || (i + 1 < params.size() && params[i + 1].slot == params[i].slot);
       if (!params[i].allocation.is_valid()) {
         ++word.elsewhere;
+        word.of_host = word.of_host || (allocations_known && params[i].size_bytes == 8 && is_of_host(params[i].value));
         if (params[i].size_bytes != 8 || params[i].value < kLowestAddress || params[i].value >= kHighestAddress) ++word.numbers;
         continue;
       }
@@ -83,6 +91,13 @@ void WordHistory::see(const ir::Graph& graph) {
       else word.many = true;
     }
   }
+}
+
+bool WordHistory::holds_leftovers(ir::FunctionId function, std::size_t index) const {
+  if (!function.is_valid() || function.index() >= words_.size() || index >= words_[function.index()].size()) return false;
+  const auto& words = words_[function.index()];
+  return words[index].in_struct &&
+         std::any_of(words.begin(), words.end(), [&](const Word& word) { return word.of_host && word.word.slot == words[index].word.slot; });
 }
 
 bool WordHistory::can_be_no_padding(const std::vector<Word>& words, std::size_t index) {
@@ -145,6 +160,14 @@ std::size_t common_frames(const ir::Recording& recording, ir::StackId a, ir::Sta
 
 bool same_place(const ir::Recording& recording, ir::StackId stack, std::size_t common) {
   return common > 0 && common > user_frame(recording, stack);
+}
+
+bool same_native_function(const ir::Recording& recording, ir::StackId a, ir::StackId b) {
+  const auto left = recording.frames(a), right = recording.frames(b);
+  if (left.empty() || right.empty()) return false;
+  const ir::Frame& x = left[user_frame(recording, a)];
+  const ir::Frame& y = right[user_frame(recording, b)];
+  return x.kind == ir::Frame::Kind::native && x.kind == y.kind && x.file == y.file && x.function == y.function && x.function != ir::kEmptyString;
 }
 
 }  // namespace cglint::rules

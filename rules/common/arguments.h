@@ -40,6 +40,10 @@ class WordHistory {
   [[nodiscard]] bool is_pointer(const ir::Recording& recording, const analysis::KernelIdentity& identity, ir::FunctionId function,
                                 std::size_t index) const;
 
+  // Whether the struct that word `index` belongs to was seen with an address of the host's stack or libraries in one of its words: what
+  // nobody wrote is passed along with it, and an address in one of its other words may be such a leftover too.
+  [[nodiscard]] bool holds_leftovers(ir::FunctionId function, std::size_t index) const;
+
  private:
   struct Word {
     std::uint64_t inside = 0, elsewhere = 0;  // launches in which it pointed into known memory, and in which it did not
@@ -48,6 +52,7 @@ class WordHistory {
     bool several = false;                     // more than one was seen
     bool in_struct = false;
     bool many = false;                        // more addresses than are kept
+    bool of_host = false;                     // an address as of the host's stack or libraries, in no known memory
     std::vector<std::uint64_t> in_graphs, outside_capture;  // the addresses, each once
     ir::ParamWord word;                       // an example
   };
@@ -62,5 +67,7 @@ std::string argument_name(const analysis::KernelIdentity& identity, std::uint16_
 std::size_t common_frames(const ir::Recording& recording, ir::StackId a, ir::StackId b);
 // Whether that many shared frames reach the line in the user's source: the launches were made at the same place.
 bool same_place(const ir::Recording& recording, ir::StackId stack, std::size_t common);
+// Whether both launches were made in one native function, perhaps at different lines.
+bool same_native_function(const ir::Recording& recording, ir::StackId a, ir::StackId b);
 
 }  // namespace cglint::rules

@@ -165,6 +165,10 @@ class Check final : public engine::RecordingCheck {
       const Site& site = sites_[word.site];
       Verdict verdict = judge(context, word, site);
       if (verdict.kind == Verdict::Kind::silent) continue;
+      // Elsewhere an address may be in it because the caller's stack had one there.
+      if (verdict.confidence == engine::Confidence::likely && word.type != WordType::pointer && !is_named(context, word, site) &&
+          history_.holds_leftovers(site.key.function, word.word))
+        verdict.confidence = engine::Confidence::possible;
       const analysis::KernelIdentity& identity = context.identities.of(site.key.function);
       if (verdict.kind == Verdict::Kind::open) {
         if (open++ == 0) example = fmt::format("{} of {}", argument_name(identity, word.slot, word.offset_bytes), identity.short_name);
@@ -419,6 +423,14 @@ class Check final : public engine::RecordingCheck {
     return comparable && !at_the_ends && non_null >= 3 && 3 * null <= non_null ? Peers::clear : Peers::some;
   }
 
+  // Whether a known-kernel table says that an address is at that place.
+  static bool is_named(const engine::RecordingContext& context, const NullWord& word, const Site& site) {
+    const analysis::KernelIdentity& identity = context.identities.of(site.key.function);
+    return identity.known != nullptr && std::any_of(identity.known->accesses.begin(), identity.known->accesses.end(), [&](const analysis::KnownAccess& access) {
+             return access.slot == word.slot && access.offset_bytes == word.offset_bytes && access.mode != analysis::AccessMode::none;
+           });
+  }
+
   // Whether `seen` shows an address that is never null.
   [[nodiscard]] static bool always_address(const Seen& seen, WordType type) {
     return seen.null == 0 && seen.non_null() > 0 && (type == WordType::pointer || seen.other == 0);
@@ -471,8 +483,10 @@ class Check final : public engine::RecordingCheck {
       // The kept ones are the first.
       const bool may_be_mixed = !all_kept && word.in_graph.non_null() > 0 && (!same || word.last_place >= kept);
       if (always_address(outside, word.type) && !may_be_mixed) {
-        // Stacks that are known and share no place: another caller.
-        const bool other_caller = !same && best == 0 && site.key.stack.is_valid() && stack.is_valid();
+        // Stacks that are known and share no place: another caller. Lines within a function of optimised code say little: the compiler may
+        // have put the function that launches into it, at each of its calls.
+        const bool other_caller =
+            !same && best == 0 && site.key.stack.is_valid() && stack.is_valid() && !same_native_function(context.recording, site.key.stack, stack);
         return {Kind::finding, other_caller ? Confidence::possible : Confidence::likely,
                 same ? "launched outside capture at the same place it gets an address" : "launched outside capture the kernel always gets an address there",
                 Fact::eager_launches, stack};

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,7 @@ struct Launch {
   std::uint64_t launches = 1;
   std::uint32_t thread = 0;
   std::int32_t node = 0;
+  ir::FunctionId reads_result_of;    // a kernel launched before it that may have written what it reads; the last one
 };
 
 // The launches outside capture between two captures (or of the whole process, as recorded).
@@ -79,7 +81,7 @@ class Check final : public engine::RecordingCheck {
  public:
   void see(const engine::GraphContext& context) override {
     const ir::Graph& graph = context.graph;
-    if (graph.info.role == ir::GraphRole::eager) return see_period(graph);
+    if (graph.info.role == ir::GraphRole::eager) return see_period(context);
     if (graph.info.role == ir::GraphRole::body) {
       // A body's kernels are part of the graph that holds it.
       for (const NodeId node : graph.nodes())
@@ -127,8 +129,10 @@ class Check final : public engine::RecordingCheck {
   }
 
  private:
-  void see_period(const ir::Graph& graph) {
+  void see_period(const engine::GraphContext& context) {
+    const ir::Graph& graph = context.graph;
     Period period;
+    std::unordered_map<std::uint64_t, ir::FunctionId> written;  // by address
     period.process = graph.info.process;
     period.has_sequence = !graph.sequence.empty();
     for (const NodeId node : graph.nodes()) {
@@ -149,9 +153,28 @@ class Check final : public engine::RecordingCheck {
       }
       period.first = period.launches.empty() ? launch.sequence : std::min(period.first, launch.sequence);
       period.last = std::max(period.last, launch.sequence);
+      launch.reads_result_of = reads_result_of(graph, *kernel, context.analyses.identities().of(kernel->function), written);
       period.launches.push_back(launch);
     }
     if (!period.launches.empty() || !period.copies.empty()) periods_.push_back(std::move(period));
+  }
+
+  // By its signature: of the kernels before it the one that may have written what it reads. Notes what it may write.
+  static ir::FunctionId reads_result_of(const ir::Graph& graph, const ir::KernelNode& kernel, const analysis::KernelIdentity& identity,
+                                        std::unordered_map<std::uint64_t, ir::FunctionId>& written) {
+    ir::FunctionId result;
+    if (!identity.params_known) return result;
+    const auto pointers = [&](bool is_const, const auto& visit) {
+      for (const ir::ParamWord& word : graph.params_of(kernel))
+        if (word.allocation.is_valid() && word.offset_bytes == 0 && word.slot < identity.params.size() && identity.params[word.slot].is_pointer &&
+            identity.params[word.slot].points_to_const == is_const)
+          visit(word.value);
+    };
+    pointers(true, [&](std::uint64_t address) {
+      if (const auto found = written.find(address); found != written.end()) result = found->second;
+    });
+    pointers(false, [&](std::uint64_t address) { written[address] = kernel.function; });
+    return result;
   }
 
   // What runs beside the step by design: it may differ without being lost.
@@ -247,6 +270,8 @@ class Check final : public engine::RecordingCheck {
     if (period == nullptr) return false;
     std::map<Name, std::uint64_t> in_graph, outside;
     for (const auto& [function, count] : graph.kernels) in_graph[context.identities.of(function).normalised] += count;
+    std::uint64_t most_in_graph = 0;
+    for (const auto& [name, count] : in_graph) most_in_graph = std::max(most_in_graph, count);
     for (const Launch& launch : period->launches) outside[context.identities.of(launch.function).normalised] += launch.launches;
     if (const auto bodies = bodies_.find(graph.process); bodies != bodies_.end())
       for (const ir::FunctionId function : bodies->second) in_graph.try_emplace(context.identities.of(function).normalised, 0);
@@ -306,11 +331,15 @@ class Check final : public engine::RecordingCheck {
         const auto there = places.find(place);
         const bool is_shared = there != places.end();
         if (is_shared && (there->second < 2 || replaced.contains(place))) continue;
-        // One step looks like set-up: its work must lie within, or come last in a function that is the step's (another one captures).
+        // One step looks like set-up: its work must lie within, or come last in a function that is the step's (another one captures), or
+        // read what kernels of the step gave, and run no more often than they do.
         const std::uint64_t at = launches.front()->sequence;
         const Place begun = place_of(context.recording, graph.begin_stack);
         const bool is_step = graph.begin_stack.is_valid() && std::tie(std::get<0>(begun), std::get<1>(begun)) != std::tie(std::get<0>(place), std::get<1>(place));
-        if (!is_shared && (steps >= 2 || (at > step_first && (at < step_last || is_step)))) confidence = engine::Confidence::likely;
+        const bool reads_step = count <= most_in_graph && std::all_of(launches.begin(), launches.end(), [&](const Launch* launch) {
+                                  return launch->reads_result_of.is_valid() && in_graph.contains(context.identities.of(launch->reads_result_of).normalised);
+                                });
+        if (!is_shared && (steps >= 2 || (at > step_first && (at < step_last || is_step || reads_step)))) confidence = engine::Confidence::likely;
       } else if (steps >= 2 && names >= 3 && match >= 0.95) {
         confidence = engine::Confidence::likely;
       }

@@ -3,8 +3,15 @@
 usage: hf_decode.py MODEL      MODEL: deepseek_v3, glm4_moe, qwen3_moe, kimi_linear
 Prints the number of replays as JSON; exit code 5 where this transformers does not know the model.
 """
+import faulthandler
 import json
+import os
 import sys
+
+# Kernels of a hub would be asked for over a network that is not there, again and again.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("USE_HUB_KERNELS", "0")
+faulthandler.dump_traceback_later(90)  # where it was, should it run past its time
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
@@ -16,7 +23,9 @@ MODELS = {
     "glm4_moe": {"num_hidden_layers": 6, "num_key_value_heads": 4, "head_dim": 64, "n_routed_experts": 16, "num_experts_per_tok": 4, "n_group": 1, "topk_group": 1,
                  "first_k_dense_replace": 1},
     "qwen3_moe": {"num_hidden_layers": 6, "num_key_value_heads": 4, "head_dim": 64, "num_experts": 16, "num_experts_per_tok": 4},
-    "kimi_linear": {"num_hidden_layers": 8, "pad_token_id": 0},  # its own padding token lies outside this small vocabulary
+    # Its own padding token lies outside this small vocabulary.
+    "kimi_linear": {"num_hidden_layers": 8, "num_key_value_heads": 16, "pad_token_id": 0, "num_local_experts": 16, "num_experts_per_tok": 4, "kv_lora_rank": 256,
+                    "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 64, "linear_num_heads": 16, "linear_head_dim": 64},
 }
 BATCH, WARM_UP, REPLAYS = 4, 3, 5
 
@@ -30,7 +39,9 @@ def main():
         print(json.dumps({"model": name, "unknown": str(error)[:200]}))
         return 5
     config._attn_implementation = "sdpa"
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).to("cuda").eval()
+    with torch.device("cuda"):  # random weights on the CPU take minutes
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model = model.to("cuda").eval()
     ids = torch.randint(0, 4096, (BATCH, 1), device="cuda")
     cache = StaticCache(config=config, max_cache_len=256)
     position = torch.tensor([17], device="cuda")

@@ -76,8 +76,8 @@ _STATES = {"active_allocated": 0, "active_pending_free": 1, "active_awaiting_fre
 
 def _blocks_of(segments, since):
     """Six words a block, and the names of pools: "" is the general one. `since`: by address, the microseconds at which a block
-    was last handed out. A free block of the general pool is several, where it was handed out in parts. Raises for what this
-    does not understand."""
+    was last handed out, and its size. A free block of the general pool is several, where it was handed out in parts. Raises for
+    what this does not understand."""
     from bisect import bisect_left
     import array
     words, pools, numbers, known = array.array("Q"), [""], {}, sorted(since)
@@ -95,13 +95,17 @@ def _blocks_of(segments, since):
             size = block["size"]
             state = _STATES[block["state"]]
             if size > 0 and state == 2 and name == "":
-                begin = address
-                for part in known[bisect_left(known, address + 1):bisect_left(known, address + size)]:
-                    words.extend((begin, part - begin, state, stream, 0, since.get(begin, 0)))
+                begin, end = address, address + size
+                for part in known[bisect_left(known, address + 1):bisect_left(known, end)] + [end]:
+                    # What was handed out at `begin` may end before the next known address: of the rest nothing is known.
+                    time, length = since.get(begin, (0, 0))
+                    if 0 < length < part - begin:
+                        words.extend((begin, length, state, stream, 0, time))
+                        begin, time = begin + length, 0
+                    words.extend((begin, part - begin, state, stream, 0, time))
                     begin = part
-                words.extend((begin, address + size - begin, state, stream, 0, since.get(begin, 0)))
             elif size > 0:
-                words.extend((address, size, state, stream, numbers[name], since.get(address, 0)))
+                words.extend((address, size, state, stream, numbers[name], since.get(address, (0, 0))[0]))
             address += size
     return words, pools
 
@@ -119,7 +123,7 @@ class _History:
         import os
         self.wanted = os.environ.get("CGLINT_RECORD_ALLOCATOR_HISTORY", "1") != "0"
         self.started = self.ours = False
-        self.since = {}     # by address: microseconds
+        self.since = {}     # by address: microseconds, bytes
         self.newest = {}    # by device: of the last call that was read
         self.calls = 0      # of the allocator when it was last read
 
@@ -150,8 +154,8 @@ class _History:
             for entry in reversed(trace):
                 if before is not None and entry["time_us"] < before:
                     break
-                if entry["action"] == "alloc" and self.since.get(entry["addr"], 0) < entry["time_us"]:
-                    self.since[entry["addr"]] = entry["time_us"]
+                if entry["action"] == "alloc" and self.since.get(entry["addr"], (0, 0))[0] < entry["time_us"]:
+                    self.since[entry["addr"]] = (entry["time_us"], (entry["size"] + 511) & ~511)  # the size that was asked for
         if len(self.since) > 4 * self.MOST:  # the newest are enough
             newest = sorted(self.since.items(), key=lambda item: item[1])[-2 * self.MOST:]
             self.since = dict(newest)
