@@ -13,11 +13,9 @@ namespace {
 
 constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 32, kHighestAddress = std::uint64_t{1} << 57;  // words outside are numbers
 
-// Where Linux puts stacks and shared libraries: the top of 47 bits (x86-64), of 48 bits (64-bit Arm).
-bool is_of_host(std::uint64_t value) {
-  const std::uint64_t top = value >> 32;
-  return (top >= 0x7f00 && top <= 0x7fff) || top == 0xfffe || top == 0xffff;
-}
+// Stacks, shared libraries and, unless it is placed elsewhere, memory of the GPU share a region of this size.
+constexpr unsigned kRegionBits = 40;
+constexpr std::uint32_t kTopOf47Bits = 0x7f, kTopOf48Bits = 0xff;  // where Linux puts them on x86-64 and on 64-bit Arm
 
 // Elements of "std::array<char*, 3ul>" and its like, whose elements are all pointers; 0 for other types.
 std::uint32_t pointers_in_array(std::string_view type) {
@@ -79,7 +77,7 @@ void WordHistory::see(const ir::Graph& graph) {
       word.in_struct = params[i].offset_bytes != 0 || (i + 1 < params.size() && params[i + 1].slot == params[i].slot);
       if (!params[i].allocation.is_valid()) {
         ++word.elsewhere;
-        word.of_host = word.of_host || (allocations_known && params[i].size_bytes == 8 && is_of_host(params[i].value));
+        if (allocations_known && params[i].size_bytes == 8 && params[i].value < kHighestAddress) note_region(word, static_cast<std::uint32_t>(params[i].value >> kRegionBits));
         if (params[i].size_bytes != 8 || params[i].value < kLowestAddress || params[i].value >= kHighestAddress) ++word.numbers;
         continue;
       }
@@ -93,11 +91,24 @@ void WordHistory::see(const ir::Graph& graph) {
   }
 }
 
-bool WordHistory::holds_leftovers(ir::FunctionId function, std::size_t index) const {
+void WordHistory::note_region(Word& word, std::uint32_t region) {
+  constexpr std::size_t kMostRegions = 8;
+  if (region != 0 && word.in_struct && word.regions.size() < kMostRegions && std::find(word.regions.begin(), word.regions.end(), region) == word.regions.end())
+    word.regions.push_back(region);
+}
+
+bool WordHistory::holds_leftovers(const ir::Recording& recording, ir::FunctionId function, std::size_t index) const {
   if (!function.is_valid() || function.index() >= words_.size() || index >= words_[function.index()].size()) return false;
   const auto& words = words_[function.index()];
-  return words[index].in_struct &&
-         std::any_of(words.begin(), words.end(), [&](const Word& word) { return word.of_host && word.word.slot == words[index].word.slot; });
+  if (!words[index].in_struct) return false;
+  const auto is_of_host = [&](std::uint32_t region) {
+    if (region == kTopOf47Bits || region == kTopOf48Bits) return true;
+    const auto ids = recording.allocations.ids();
+    return std::any_of(ids.begin(), ids.end(), [&](ir::AllocationId id) { return recording.allocations[id].base >> kRegionBits == region; });
+  };
+  return std::any_of(words.begin(), words.end(), [&](const Word& word) {
+    return word.word.slot == words[index].word.slot && std::any_of(word.regions.begin(), word.regions.end(), is_of_host);
+  });
 }
 
 bool WordHistory::can_be_no_padding(const std::vector<Word>& words, std::size_t index) {

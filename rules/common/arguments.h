@@ -42,7 +42,7 @@ class WordHistory {
 
   // Whether the struct that word `index` belongs to was seen with an address of the host's stack or libraries in one of its words: what
   // nobody wrote is passed along with it, and an address in one of its other words may be such a leftover too.
-  [[nodiscard]] bool holds_leftovers(ir::FunctionId function, std::size_t index) const;
+  [[nodiscard]] bool holds_leftovers(const ir::Recording& recording, ir::FunctionId function, std::size_t index) const;
 
  private:
   struct Word {
@@ -52,10 +52,11 @@ class WordHistory {
     bool several = false;                     // more than one was seen
     bool in_struct = false;
     bool many = false;                        // more addresses than are kept
-    bool of_host = false;                     // an address as of the host's stack or libraries, in no known memory
+    std::vector<std::uint32_t> regions;       // of values in no known memory that could be addresses, each once
     std::vector<std::uint64_t> in_graphs, outside_capture;  // the addresses, each once
     ir::ParamWord word;                       // an example
   };
+  static void note_region(Word& word, std::uint32_t region);
   static bool can_be_no_padding(const std::vector<Word>& words, std::size_t index);
   std::vector<std::vector<Word>> words_;      // by function, by word
 };

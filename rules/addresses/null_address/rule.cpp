@@ -167,7 +167,7 @@ class Check final : public engine::RecordingCheck {
       if (verdict.kind == Verdict::Kind::silent) continue;
       // Elsewhere an address may be in it because the caller's stack had one there.
       if (verdict.confidence == engine::Confidence::likely && word.type != WordType::pointer && !is_named(context, word, site) &&
-          history_.holds_leftovers(site.key.function, word.word))
+          history_.holds_leftovers(context.recording, site.key.function, word.word))
         verdict.confidence = engine::Confidence::possible;
       const analysis::KernelIdentity& identity = context.identities.of(site.key.function);
       if (verdict.kind == Verdict::Kind::open) {
