@@ -392,7 +392,17 @@ def capture_cases():
     yield Case("an edge to node 2^32", capture(edges="[0,4294967296]"), 2, says=["an edge's end is not an index"])
     yield Case("cycle", capture(edges="[0,1],[1,0]"), 2, says=["cycle", broken])
     timing = b'{"type":"timing","graph":0,"samples":1,"median_us":1}\n'
-    yield Case("a repeated record", capture(timing.decode().rstrip()).replace(timing, timing * 2), 4, says=["records more than the recorder wrote", "spoils .*replay_streams"])
+    yield Case("a repeated record", capture(timing.decode().rstrip()).replace(timing, timing * 2), 4, says=["timing records that are in the file twice", "spoils .*untraced_times"])
+    ops = '{"type":"replays","graph":0,"replays":[{"ops":[%s]}]}'
+    both, first = "[0,0,7,20,30],[1,0,7,30,40]", "[0,0,7,20,30]"
+    yield Case("a launch without one of its operations", capture(ops % first), 4, says=["missing in launches that are given as complete", "spoils .*replay_streams"])
+    yield Case("a launch with an operation twice", capture(ops % (both + "," + first)), 4, says=["had run in the same launch already", "spoils .*replay_streams"])
+    line = (ops % both).encode() + b"\n"
+    yield Case("one record lost and another twice", capture(ops % both, timing.decode().rstrip()).replace(timing, b"").replace(line, line * 2), 4,
+               says=["replays records that are in the file twice", "records that the recorder wrote are not in the file"])
+    yield Case("files joined without a newline", small.rstrip() + small, 0, says=["2 graphs"])
+    yield Case("a header inside", small.replace(b'{"type":"end"', small.split(b"\n")[0] + b'\n{"type":"end"'), 4, says=["a header stands where the recording before it has no end record"])
+    yield Case("a byte order mark", b"\xef\xbb\xbf" + small, 0)
     yield Case("a graph that runs itself", capture(nodes='{"kind":"child_graph","body":0}', edges=""), 4, says=["does not contain before"])
     yield Case("NUL and ANSI in names", capture(name="n\\u0000" + ANSI.replace("\x1b", "\\u001b").replace("\x07", "\\u0007")), 0)
     yield Case("raw control characters", capture(name="n\0" + ANSI), 2, says=[broken])

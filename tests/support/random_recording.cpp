@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <string>
 
 #include "ir/graph_builder.h"
@@ -400,9 +401,22 @@ class Generator {
       replay.instance = static_cast<std::uint32_t>(below(g.instance_infos.size() + 1));
       replay.ops.first = static_cast<std::uint32_t>(g.replay_ops.size());
       replay.ops.count = static_cast<std::uint32_t>(below(8) + 1);
+      // A node once in a launch; all of them if it is complete: readers take anything else for damage.
+      std::set<std::uint32_t> unused;
+      for (const ir::NodeId node : g.nodes())
+        if (ir::is_activity(g.kind[node]) && (node.index() >= g.enabled.size() || g.enabled[node] != 0)) unused.insert(node.index());
+      if (replay.complete) replay.ops.count = static_cast<std::uint32_t>(unused.size() + below(3)) + (unused.empty() ? 1 : 0);
+      std::set<std::uint32_t> used;
       for (std::uint32_t i = 0; i < replay.ops.count; ++i) {
         ir::ReplayOp op;
-        op.node = chance(0.1) ? ir::NodeId() : ir::NodeId(static_cast<std::uint32_t>(below(count)));
+        if (replay.complete && !unused.empty()) {
+          const auto next = std::next(unused.begin(), static_cast<std::ptrdiff_t>(below(unused.size())));
+          op.node = ir::NodeId(*next);
+          unused.erase(next);
+          used.insert(op.node.index());
+        } else if (const auto node = static_cast<std::uint32_t>(below(count)); !chance(0.1) && used.insert(node).second) {
+          op.node = ir::NodeId(node);
+        }
         op.start_ns = clock;
         op.end_ns = clock + static_cast<std::int64_t>(below(100));
         op.stream = wide();

@@ -468,7 +468,7 @@ def missed_overlap() -> None:
             add([c if dependent else x, x], d)
             add([d, d], e)
             add([c, e], x)
-        g.launch(ADD, [x, x, a, ("long", 1024)])
+        add([x, x], a)
         return g.lines([replay(shifted(ops, 2000 * i), 100 + i) for i in range(3)])
 
     write(place + "bad/two_chains", layers())
@@ -484,7 +484,7 @@ def missed_overlap() -> None:
         for inputs, out, grid, dur in (([x, x], a, 528, 400), ([x, x], b, 528, 500), ([b, b], c, 8, 20), ([a, c], x, 528, 10)):
             ops.append((g.launch(ADD, [*inputs, out, ("long", 1024)], grid=grid), 7, t, dur))
             t += dur + 0.5
-    g.launch(ADD, [x, x, a, ("long", 1024)])
+    ops.append((g.launch(ADD, [x, x, a, ("long", 1024)]), 7, t, 10))
     write(place + "good/small_kernel_among_large_ones", g.lines([replay(shifted(ops, 8000 * i), 100 + i) for i in range(3)]))
 
 

@@ -4,6 +4,8 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 #include <deque>
@@ -12,8 +14,11 @@
 #include <optional>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include "base/value_table.h"
 #include "import/capture/graph_record.h"
 #include "import/capture/line_reader.h"
 #include "import/capture/parse_pool.h"
@@ -46,6 +51,7 @@ constexpr std::size_t kQueuedBytes = std::size_t{16} << 20;    // of lines that 
 constexpr std::size_t kQueuedLines = 1024;
 constexpr std::size_t kSpareBuffers = 16;
 constexpr unsigned kMaxThreads = 8;
+constexpr std::size_t kMaxEqualTimes = 64;  // launches of one graph that begin at the same time and are compared
 static_assert(LineReader::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
 
 struct StreamKey {
@@ -62,6 +68,32 @@ struct StreamKeyHash {
     return static_cast<std::size_t>(a ^ b ^ static_cast<std::uint32_t>(key.priority));
   }
 };
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr std::string_view kHeaderStart = "{\"type\":\"header\"";
+
+// Four words at a time: nearly as fast as the text can be loaded.
+std::uint64_t hash_of(std::string_view text) {
+  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15U, kMix = 0xc2b2ae3d27d4eb4fU;
+  std::array<std::uint64_t, 4> lanes = {text.size(), kSpread, kMix, ~kSpread};
+  const auto add = [&](std::uint64_t& lane, const char* from, std::size_t size) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, from, size);
+    lane = std::rotl(lane + word * kMix, 31) * kSpread;
+  };
+  while (text.size() >= sizeof(std::uint64_t) * lanes.size()) {
+    for (std::size_t i = 0; i < lanes.size(); ++i) add(lanes[i], text.data() + i * sizeof(std::uint64_t), sizeof(std::uint64_t));
+    text.remove_prefix(sizeof(std::uint64_t) * lanes.size());
+  }
+  for (std::size_t i = 0; !text.empty(); ++i) {
+    const std::size_t size = std::min(text.size(), sizeof(std::uint64_t));
+    add(lanes[i], text.data(), size);
+    text.remove_prefix(size);
+  }
+  std::uint64_t hash = 0;
+  for (const std::uint64_t lane : lanes) hash = base::mix_hash(hash, lane);
+  return hash;
+}
 
 // --- the reader
 // -----------------------------------------------------------------------------------------------------------
@@ -116,6 +148,23 @@ FactSet facts_of(RecordType type) {
   }
 }
 
+// Whether a recorder never writes the same line of this type twice in one recording. Graphs, instances and graph ends are told apart
+// by their numbers; an exec line may say again what was known, and losses may happen again.
+bool is_written_once(RecordType type) {
+  switch (type) {
+    case RecordType::process:
+    case RecordType::allocations:
+    case RecordType::allocator_blocks:
+    case RecordType::replays:
+    case RecordType::timing:
+    case RecordType::access:
+    case RecordType::loose_ops:
+      return true;
+    default:
+      return false;
+  }
+}
+
 class Reader : private capture::RecordFields {
  public:
   Reader(Source& source, const ReadOptions& options, unsigned threads)
@@ -141,6 +190,7 @@ class Reader : private capture::RecordFields {
     bool ended = false;  // graph_end was seen
     bool handed_over = false;
     bool replays_unsorted = false;
+    std::size_t checked_replays = 0;
     ir::StreamId origin_stream, failed_stream;
     ir::StackId failed_stack;
     FactSet lost;  // by broken records that named this graph
@@ -151,6 +201,7 @@ class Reader : private capture::RecordFields {
   };
   // --- records ---
   base::Result<void> read_line(const LineReader::Line& line);
+  base::Result<void> read_joined_line(const LineReader::Line& line, std::size_t header);
   bool read_record(const LineReader::Line& line);
   bool may_stand_here();
   bool is_for_pool(const LineReader::Line& line);
@@ -200,11 +251,13 @@ class Reader : private capture::RecordFields {
   void finalize(GraphId id);
   // Replays of equal graphs may come in turns.
   void sort_replays(GraphId id);
+  void look_for_repeated_replays(GraphId id);
+  void check_nodes(ir::Graph& graph, std::vector<ir::ReplayOp>& ops, std::vector<ir::Replay>& replays);
   static std::int64_t replay_time(const ir::Graph& graph, const ir::Replay& replay) {
     return replay.ops.count != 0 ? graph.replay_ops[replay.ops.first].start_ns : replay.host_start_ns;
   }
   void hand_over(GraphId id);
-  void close_segment();
+  void close_segment(bool header_follows);
   void report_counts();
   void note_repair();
 
@@ -233,11 +286,13 @@ class Reader : private capture::RecordFields {
   std::uint64_t line_number_ = 0;
   RecordType type_ = RecordType::unknown;
   std::uint32_t record_graph_ = kNone;
+  bool is_repeated_ = false;
 
   // Of the segment.
   bool in_segment_ = false;
   bool segment_ended_ = false;
-  std::uint64_t segment_records_ = 0;
+  std::uint64_t segment_records_ = 0;       // without repeated lines
+  std::unordered_set<std::uint64_t> lines_seen_;  // hashes of lines that are written once
   std::unordered_map<std::uint32_t, ir::ProcessId> processes_;
   std::unordered_map<std::uint32_t, capture::IdMap> allocations_;  // by process number, kNone included
   std::unordered_map<std::uint32_t, Slot> slots_;
@@ -259,6 +314,7 @@ class Reader : private capture::RecordFields {
   std::vector<ir::FunctionId> functions_;
   std::vector<ir::StreamId> capture_streams_;
   std::vector<std::pair<std::uint32_t, GraphId>> body_uses_;  // node, body
+  std::vector<std::uint32_t> op_of_node_;  // of the replay being looked at: its last operation; kNone between replays
 };
 
 // --- lines
@@ -306,7 +362,7 @@ base::Result<ir::Recording> Reader::run() {
     }
   }
   if (!in_segment_) return make_error(ErrorCode::malformed, "the file holds no capture header", 0);
-  close_segment();
+  close_segment(false);
   report_counts();
   recording_.loose_ops.sort_by_start();
   recording_.has_timeline = timeline_ || !recording_.loose_ops.empty();
@@ -363,13 +419,24 @@ base::Result<void> Reader::read_queued() {
 base::Result<void> Reader::read_line(const LineReader::Line& line) {
   line_offset_ = line.offset_bytes;
   ++line_number_;
+  if (line.text.starts_with(kByteOrderMark) &&
+      (line.offset_bytes == 0 || line.text.substr(kByteOrderMark.size()).starts_with(kHeaderStart))) {
+    LineReader::Line behind = line;
+    behind.text.remove_prefix(kByteOrderMark.size());
+    behind.offset_bytes += kByteOrderMark.size();
+    --line_number_;
+    return read_line(behind);
+  }
   if (line.text.find_first_not_of(" \t\r") == std::string_view::npos) return {};
   problem_.clear();
   type_ = RecordType::unknown;
   record_graph_ = kNone;
+  is_repeated_ = false;
   const bool good = read_record(line);
   if (fatal_) return *fatal_;
-  if (good || line.terminated) ++segment_records_;
+  if (!good)
+    if (const std::size_t header = line.text.find(kHeaderStart, 1); header != std::string_view::npos) return read_joined_line(line, header);
+  if ((good && !is_repeated_) || (!good && line.terminated)) ++segment_records_;
   if (good) return {};
   if (!line.terminated) {
     // A whole record without its newline would have been read; this one was being written when the recorder
@@ -386,6 +453,18 @@ base::Result<void> Reader::read_line(const LineReader::Line& line) {
   skip_broken(line);
   if (fatal_) return *fatal_;
   return {};
+}
+
+// Files that were joined although the first did not end with a newline: its last line and the header of the next are one line. Quotes
+// inside a record's texts are escaped, so that a header that is found inside a broken line begins there.
+base::Result<void> Reader::read_joined_line(const LineReader::Line& line, std::size_t header) {
+  parsed_ = nullptr;
+  std::size_t end = header;
+  if (line.text.substr(0, end).ends_with(kByteOrderMark)) end -= kByteOrderMark.size();
+  --line_number_;
+  CGLINT_TRY(read_line({line.text.substr(0, end), line.offset_bytes, false}));
+  --line_number_;
+  return read_line({line.text.substr(header), line.offset_bytes + header, line.terminated});
 }
 
 bool Reader::read_record(const LineReader::Line& line) {
@@ -419,6 +498,15 @@ bool Reader::read_record(const LineReader::Line& line) {
     return true;
   }
   if (!may_stand_here()) return false;
+  if (is_written_once(type_) && !lines_seen_.insert(hash_of(line.text)).second) {
+    is_repeated_ = true;
+    recording_.add_loss(ir::Loss::Severity::data_loss,
+                        fmt::format("{} records that are in the file twice were left out once",
+                                    kRecordNames[static_cast<std::size_t>(type_)]),
+                        1, line_offset_, facts_of(type_));
+    segment_lost_ = segment_lost_.unite(facts_of(type_));
+    return true;
+  }
   bool rewound = false;
   if (object.reset().get(rewound) != simdjson::SUCCESS) return wrong("the record cannot be read twice");
   switch (type_) {
@@ -492,8 +580,9 @@ void Reader::spoil(ir::Graph& graph, FactSet facts, std::string_view reason) {
 void Reader::finalize(GraphId id) {
   const GraphState& state = states_[id.index()];
   ir::Graph& graph = *recording_.graphs[id];
-  spoil(graph, state.lost.unite(segment_lost_), "records of this kind were broken and had to be skipped");
+  spoil(graph, state.lost.unite(segment_lost_), "records of this kind were broken, lost or repeated");
   sort_replays(id);
+  look_for_repeated_replays(id);
 }
 
 void Reader::sort_replays(GraphId id) {
@@ -503,6 +592,31 @@ void Reader::sort_replays(GraphId id) {
     return replay_time(graph, a) < replay_time(graph, b);
   });
   states_[id.index()].replays_unsorted = false;
+}
+
+// A launch that is given twice has the same call and the same time.
+void Reader::look_for_repeated_replays(GraphId id) {
+  GraphState& state = states_[id.index()];
+  ir::Graph& graph = *recording_.graphs[id];
+  const std::size_t count = graph.replays.size();
+  if (std::exchange(state.checked_replays, count) == count) return;
+  std::uint64_t repeated = 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    const ir::Replay& replay = graph.replays.raw()[i];
+    for (std::size_t before = i; before-- > 0;) {
+      const ir::Replay& other = graph.replays.raw()[before];
+      if (i - before > kMaxEqualTimes || replay_time(graph, other) != replay_time(graph, replay)) break;
+      if (other.correlation != replay.correlation || other.instance != replay.instance) continue;
+      if (other.ops.count == 0 || replay.ops.count == 0) continue;
+      ++repeated;
+      break;
+    }
+  }
+  if (repeated == 0) return;
+  constexpr FactSet kFacts = {Fact::replay_streams, Fact::replay_times};
+  constexpr std::string_view kWhat = "graph launches are in the file twice";
+  recording_.add_loss(ir::Loss::Severity::data_loss, kWhat, repeated, line_offset_, kFacts);
+  spoil(graph, kFacts, kWhat);
 }
 
 void Reader::hand_over(GraphId id) {
@@ -515,11 +629,13 @@ void Reader::hand_over(GraphId id) {
   }
 }
 
-void Reader::close_segment() {
+void Reader::close_segment(bool header_follows) {
   if (!in_segment_) return;
   if (!segment_ended_) {
     recording_.add_loss(ir::Loss::Severity::data_loss,
-                        "the recording has no end record: the recorder was stopped, or the file is cut short",
+                        header_follows ? "a header stands where the recording before it has no end record: its recorder was stopped, its end is "
+                                         "lost, or the header is repeated"
+                                       : "the recording has no end record: the recorder was stopped, or the file is cut short",
                         1, line_offset_);
     constexpr std::string_view kReason = "the recording stopped before this graph's records were complete";
     for (std::size_t i = segment_first_graph_; i < states_.size(); ++i) {
@@ -536,7 +652,9 @@ void Reader::close_segment() {
   for (std::size_t i = segment_first_graph_; i < states_.size(); ++i) {
     const GraphId id = GraphId::from_size(i);
     if (!states_[i].ended) hand_over(id);
-    if (alive(id) != nullptr) sort_replays(id);
+    if (alive(id) == nullptr) continue;
+    sort_replays(id);
+    look_for_repeated_replays(id);
   }
   for (const auto& [number, bodies] : pending_parents_)
     recording_.add_loss(ir::Loss::Severity::data_loss, "a graph that runs a recorded body is missing",
@@ -544,6 +662,7 @@ void Reader::close_segment() {
   in_segment_ = false;
   segment_ended_ = false;
   segment_records_ = 0;
+  lines_seen_.clear();
   processes_.clear();
   allocations_.clear();
   slots_.clear();
@@ -660,8 +779,8 @@ ir::StreamId Reader::intern(ir::ProcessId process, const ir::Stream& stream) {
 bool Reader::read_header(od::object& object) {
   std::string_view format, version;
   bool timeline = false;
-  if (!read_object(object, "the record", ignored("type"), ignored("producer"), ignored("created_unix_s"),
-                   view("format", format), view("version", version), flag("timeline", timeline)))
+  if (!read_record_object(object, ignored("type"), ignored("producer"), ignored("created_unix_s"),
+                          view("format", format), view("version", version), flag("timeline", timeline)))
     return false;
   if (format != "cglint-capture")
     return wrong(fmt::format("its format is \"{}\", not \"cglint-capture\"", format));
@@ -679,7 +798,7 @@ bool Reader::read_header(od::object& object) {
                         line_offset_);
     return false;
   }
-  close_segment();
+  close_segment(true);
   in_segment_ = true;
   timeline_ |= timeline;
   return true;
@@ -727,20 +846,20 @@ bool Reader::read_process(od::object& object) {
     }
     return true;
   };
-  if (!read_object(object, "the record", ignored("type"), ignored("process"), this->number("pid", process.pid),
-                   this->number("rank", process.rank), this->number("world_size", process.world_size),
-                   text("host", process.host), text("command", process.command),
-                   this->number("driver_version", process.driver_version),
-                   text("driver_release", process.driver_release),
-                   this->number("runtime_version", process.runtime_version),
-                   this->number("cupti_version", process.cupti_version), text("framework", process.framework),
-                   text("framework_version", process.framework_version),
-                   capture::Item{"gpus",
-                                 [&](value& v) {
-                                   process.gpus.clear();
-                                   return for_each(v, "gpus", read_gpu);
-                                 }},
-                   capture::Item{"environment", read_environment}))
+  if (!read_record_object(object, ignored("type"), ignored("process"), this->number("pid", process.pid),
+                          this->number("rank", process.rank), this->number("world_size", process.world_size),
+                          text("host", process.host), text("command", process.command),
+                          this->number("driver_version", process.driver_version),
+                          text("driver_release", process.driver_release),
+                          this->number("runtime_version", process.runtime_version),
+                          this->number("cupti_version", process.cupti_version), text("framework", process.framework),
+                          text("framework_version", process.framework_version),
+                          capture::Item{"gpus",
+                                        [&](value& v) {
+                                          process.gpus.clear();
+                                          return for_each(v, "gpus", read_gpu);
+                                        }},
+                          capture::Item{"environment", read_environment}))
     return false;
   if (known != processes_.end()) {
     recording_.processes[known->second] = std::move(process);
@@ -775,9 +894,9 @@ bool Reader::read_allocations(od::object& object) {
     entries.push_back(entry);
     return true;
   };
-  if (!read_object(object, "the record", ignored("type"), index("process", process),
-                   capture::Item{"frames", [&](value& v) { return read_frames(v); }},
-                   capture::Item{"stacks", [&](value& v) { return read_stacks(v); }}, list("allocations", read_entry)))
+  if (!read_record_object(object, ignored("type"), index("process", process),
+                          capture::Item{"frames", [&](value& v) { return read_frames(v); }},
+                          capture::Item{"stacks", [&](value& v) { return read_stacks(v); }}, list("allocations", read_entry)))
     return false;
   for (Entry& entry : entries)
     if (!look_up("an allocation", "stack", stacks_, entry.alloc_stack, entry.allocation.alloc_stack) ||
@@ -823,8 +942,8 @@ bool Reader::read_allocator_blocks(od::object& object) {
     blocks.push_back(block);
     return true;
   };
-  if (!read_object(object, "the record", ignored("type"), index("process", process), number("sequence", sequence),
-                   list("blocks", read_block)))
+  if (!read_record_object(object, ignored("type"), index("process", process), number("sequence", sequence),
+                          list("blocks", read_block)))
     return false;
   const ir::ProcessId process_id = process_of(process);
   for (ir::AllocatorBlock& block : blocks) {
@@ -964,9 +1083,9 @@ bool Reader::read_instance(od::object& object) {
   std::uint32_t number = kNone, of = kNone, process = kNone;
   ir::GraphInfo info;
   InfoRefs refs;
-  if (!read_object(object, "the record", ignored("type"), required(index("graph", number)), required(index("of", of)),
-                   index("process", process),
-                   capture::Item{"info", [&](value& v) { return read_info(v, info, refs); }}))
+  if (!read_record_object(object, ignored("type"), required(index("graph", number)), required(index("of", of)),
+                          index("process", process),
+                          capture::Item{"info", [&](value& v) { return read_info(v, info, refs); }}))
     return false;
   record_graph_ = number;
   const Slot* const original = find_slot(of);
@@ -1033,8 +1152,8 @@ bool Reader::read_replays(od::object& object) {
     replays.push_back(replay);
     return true;
   };
-  if (!read_object(object, "the record", ignored("type"), graph_number(number), ns_text("base_ns", base),
-                   required(list("replays", read_replay))))
+  if (!read_record_object(object, ignored("type"), graph_number(number), ns_text("base_ns", base),
+                          required(list("replays", read_replay))))
     return false;
   Slot slot;
   bool ok = false;
@@ -1068,9 +1187,10 @@ bool Reader::read_replays(od::object& object) {
     const auto begin = ops.begin() + replay.ops.first;
     const auto end = begin + replay.ops.count;
     if (!std::is_sorted(begin, end, by_start)) std::stable_sort(begin, end, by_start);
-    replay.ops.first += first;
     replay.instance = slot.instance;
   }
+  check_nodes(*graph, ops, replays);
+  for (ir::Replay& replay : replays) replay.ops.first += first;
   for (const ir::ReplayOp& op : ops) graph->replay_ops.push_back(op);
   timeline_ = true;
   for (const ir::Replay& replay : replays) {
@@ -1082,13 +1202,60 @@ bool Reader::read_replays(od::object& object) {
   return true;
 }
 
+// What a launch tells against itself: it calls itself complete but lacks operations, or has a node that runs once twice. Where edges
+// or the order of creation are known, nodes are those of the graph, and each runs once: what may not run, or run again, is in bodies.
+// Without them the nodes may be what a trace showed, loops unrolled: there, a node can run again after it has ended.
+void Reader::check_nodes(ir::Graph& graph, std::vector<ir::ReplayOp>& ops, std::vector<ir::Replay>& replays) {
+  constexpr std::int64_t kClockErrorNs = 1000;
+  const bool runs_once = (graph.facts.contains(Fact::edges) || graph.facts.contains(Fact::creation_order)) &&
+                         graph.info.role != ir::GraphRole::body && graph.info.role != ir::GraphRole::eager;
+  const auto is_expected = [&graph](NodeId node) {
+    return ir::is_activity(graph.kind[node]) && (graph.enabled.empty() || graph.enabled[node] != 0);
+  };
+  std::uint64_t expected = 0;
+  if (runs_once)
+    for (const NodeId node : graph.nodes()) expected += is_expected(node) ? 1 : 0;
+  if (op_of_node_.size() < graph.node_count()) op_of_node_.resize(graph.node_count(), kNone);
+  std::uint64_t missing = 0, repeated = 0;
+  for (ir::Replay& replay : replays) {
+    std::uint64_t present = 0;
+    const std::uint32_t end = replay.ops.first + replay.ops.count;
+    for (std::uint32_t i = replay.ops.first; i < end; ++i) {
+      const ir::ReplayOp& op = ops[i];
+      if (!op.node.is_valid()) continue;
+      std::uint32_t& last = op_of_node_[op.node.index()];
+      if (last == kNone) {
+        present += is_expected(op.node) ? 1 : 0;
+      } else {
+        const ir::ReplayOp& before = ops[last];
+        const bool is_same = before.start_ns == op.start_ns && before.end_ns == op.end_ns;
+        repeated += runs_once || is_same || before.end_ns - op.start_ns > kClockErrorNs ? 1 : 0;
+      }
+      last = i;
+    }
+    for (std::uint32_t i = replay.ops.first; i < end; ++i)
+      if (ops[i].node.is_valid()) op_of_node_[ops[i].node.index()] = kNone;
+    if (!runs_once || !replay.complete || present == expected) continue;
+    missing += expected - present;
+    replay.complete = false;
+  }
+  constexpr FactSet kFacts = {Fact::replay_streams, Fact::replay_times};
+  const auto tell = [&](std::uint64_t count, std::string_view what, std::string_view reason) {
+    if (count == 0) return;
+    recording_.add_loss(ir::Loss::Severity::data_loss, what, count, line_offset_, kFacts);
+    spoil(graph, kFacts, reason);
+  };
+  tell(missing, "operations of nodes are missing in launches that are given as complete", "launches that are given as complete lack operations");
+  tell(repeated, "operations of nodes that had run in the same launch already", "launches have several operations of one node");
+}
+
 bool Reader::read_timing(od::object& object) {
   std::uint32_t graph_of = kNone;
   ir::UntracedTiming timing;
-  if (!read_object(object, "the record", ignored("type"), graph_number(graph_of),
-                   required(number("samples", timing.samples)), required(number("median_us", timing.median_us)),
-                   number("p10_us", timing.p10_us), number("p90_us", timing.p90_us),
-                   number("launch_cpu_us", timing.launch_cpu_us)))
+  if (!read_record_object(object, ignored("type"), graph_number(graph_of),
+                          required(number("samples", timing.samples)), required(number("median_us", timing.median_us)),
+                          number("p10_us", timing.p10_us), number("p90_us", timing.p90_us),
+                          number("launch_cpu_us", timing.launch_cpu_us)))
     return false;
   Slot slot;
   bool ok = false;
@@ -1106,12 +1273,12 @@ bool Reader::read_exec(od::object& object) {
   const auto of_use = [&used](auto item) {
     return capture::Item{item.what, [&used, item](value& v) { return used = true, item.read(v); }};
   };
-  if (!read_object(object, "the record", ignored("type"), graph_number(graph_of), number("exec_updates", facts.exec_updates),
-                   number("instantiate_ns", facts.instantiate_ns), number("upload_ns", facts.upload_ns),
-                   number("memory_bytes", facts.memory_bytes),
-                   of_use(number("last_launch_sequence", use.last_launch_sequence)),
-                   of_use(number("destroyed_sequence", use.destroyed_sequence)),
-                   of_use(number("failed_updates", use.failed_updates))))
+  if (!read_record_object(object, ignored("type"), graph_number(graph_of), number("exec_updates", facts.exec_updates),
+                          number("instantiate_ns", facts.instantiate_ns), number("upload_ns", facts.upload_ns),
+                          number("memory_bytes", facts.memory_bytes),
+                          of_use(number("last_launch_sequence", use.last_launch_sequence)),
+                          of_use(number("destroyed_sequence", use.destroyed_sequence)),
+                          of_use(number("failed_updates", use.failed_updates))))
     return false;
   if (used) {
     const Slot* const found = find_slot(graph_of);
@@ -1160,8 +1327,8 @@ bool Reader::read_access(od::object& object) {
     return true;
   };
   bool reads_are_some = false;
-  if (!read_object(object, "the record", ignored("type"), graph_number(number), flag("reads_are_some", reads_are_some),
-                   required(list("accesses", read_entry))))
+  if (!read_record_object(object, ignored("type"), graph_number(number), flag("reads_are_some", reads_are_some),
+                          required(list("accesses", read_entry))))
     return false;
   Slot slot;
   bool ok = false;
@@ -1177,7 +1344,7 @@ bool Reader::read_access(od::object& object) {
 
 bool Reader::read_graph_end(od::object& object) {
   std::uint32_t number = kNone;
-  if (!read_object(object, "the record", ignored("type"), required(index("graph", number)))) return false;
+  if (!read_record_object(object, ignored("type"), required(index("graph", number)))) return false;
   const Slot* const slot = find_slot(number);
   if (slot == nullptr) return false;
   if (slot->instance != 0) return true;  // an equal graph ends with the one that is stored
@@ -1210,8 +1377,8 @@ bool Reader::read_loose_ops(od::object& object) {
     ops.push_back(entry);
     return true;
   };
-  if (!read_object(object, "the record", ignored("type"), ns_text("base_ns", base), required(list("names", read_name)),
-                   required(list("ops", read_op))))
+  if (!read_record_object(object, ignored("type"), ns_text("base_ns", base), required(list("names", read_name)),
+                          required(list("ops", read_op))))
     return false;
   for (auto& [name, op] : ops) {
     if (name >= names.size()) return wrong(fmt::format("an operation has name {} of {}", name, names.size()));
@@ -1230,9 +1397,9 @@ bool Reader::read_loss(od::object& object) {
   std::string_view what;
   std::uint64_t count = 1, offset = ~std::uint64_t{0};
   FactSet spoiled;
-  if (!read_object(object, "the record", ignored("type"), required(word("severity", kSeverities, severity)),
-                   required(view("what", what)), number("count", count), number("offset_bytes", offset),
-                   facts("facts", spoiled)))
+  if (!read_record_object(object, ignored("type"), required(word("severity", kSeverities, severity)),
+                          required(view("what", what)), number("count", count), number("offset_bytes", offset),
+                          facts("facts", spoiled)))
     return false;
   if (++loss_records_ > kMaxLossRecords) {
     what = "further losses of the recorder";
@@ -1244,7 +1411,7 @@ bool Reader::read_loss(od::object& object) {
 
 bool Reader::read_end(od::object& object) {
   std::uint64_t records = 0;
-  if (!read_object(object, "the record", ignored("type"), required(number("records", records)))) return false;
+  if (!read_record_object(object, ignored("type"), required(number("records", records)))) return false;
   segment_ended_ = true;
   if (records == segment_records_) return true;
   const bool lacks = records > segment_records_;

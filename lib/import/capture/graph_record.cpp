@@ -141,6 +141,7 @@ bool GraphRecordParser::read_record(std::string_view line, std::size_t capacity)
     if (object.reset().get(rewound) != simdjson::SUCCESS) return wrong("the record cannot be read twice");
     if (!read_fields(object, true, out_of_order)) return false;
   }
+  if (!nothing_follows()) return false;
   if (record_.number == kNone) return wrong("the record has no graph");
   if (!has_nodes_) return wrong("the record has no nodes");
   if (!has_facts_) return wrong("the record has no facts");

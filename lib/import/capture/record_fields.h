@@ -326,6 +326,12 @@ class RecordFields {
     if (v.get_object().get(object) != simdjson::SUCCESS) return wrong_type(what, "an object");
     return read_object(object, what, items...);
   }
+  // The object of a line: nothing may follow it.
+  template <typename... Items>
+  bool read_record_object(od::object& object, const Items&... items) {
+    return read_object(object, "the record", items...) && nothing_follows();
+  }
+  bool nothing_follows() { return document_.current_location().error() == simdjson::OUT_OF_BOUNDS || wrong("more text follows the record"); }
   // Reads an array with one element per item. Fewer than `Least` are wrong; further ones are unknown and counted.
   template <std::size_t Least, typename... Items>
   bool read_tuple(value& v, const char* what, const Items&... items) {

@@ -51,6 +51,13 @@ std::string losses(const ir::Recording& recording, ir::Loss::Severity severity) 
 }
 using Severity = ir::Loss::Severity;
 
+std::uint64_t loss_count(const ir::Recording& recording, std::string_view part) {
+  std::uint64_t count = 0;
+  for (const ir::Loss& loss : recording.losses)
+    if (recording.text(loss.what).find(part) != std::string_view::npos) count += loss.count;
+  return count;
+}
+
 const std::string kHeader = "{\"type\":\"header\",\"format\":\"cglint-capture\",\"version\":\"1.0\"}\n";
 const std::string kSmallGraph =
     R"({"type":"graph","graph":0,"facts":["nodes","edges","replay_streams"],"functions":[{"name":"k"}],)"
@@ -221,7 +228,7 @@ TEST(CaptureReader, ATornFirstFileDoesNotSpoilTheSecond) {
   ASSERT_EQ(both.graphs.size(), 2U);
   EXPECT_FALSE(both.graphs[ir::GraphId(0)]->facts.contains(ir::Fact::replay_streams));
   EXPECT_TRUE(both.graphs[ir::GraphId(1)]->facts.contains(ir::Fact::replay_streams));
-  EXPECT_NE(losses(both, Severity::data_loss).find("1 the recording has no end record"), std::string::npos);
+  EXPECT_NE(losses(both, Severity::data_loss).find("1 a header stands where the recording before it has no end record"), std::string::npos);
 }
 
 // --- versions and unknown things
@@ -541,15 +548,130 @@ TEST(CaptureReader, RepeatedLinesAreNoticed) {
   const ir::Recording good = read(whole);
   EXPECT_TRUE(good.losses.empty());
   EXPECT_TRUE(facts(good, 0));
+  const std::string twice_given = "1 replays records that are in the file twice were left out once|";
   const ir::Recording repeated = read(kHeader + graph + replays + replays + end(3));
-  EXPECT_EQ(losses(repeated, Severity::data_loss), surplus);
+  EXPECT_EQ(losses(repeated, Severity::data_loss), twice_given);
   EXPECT_FALSE(facts(repeated, 0));
+  EXPECT_EQ(repeated.graphs[ir::GraphId(0)]->replays.size(), 1U);
   EXPECT_EQ(losses(read(kHeader + graph + replays + end(2)), Severity::data_loss), surplus);
+  // One line lost, another written twice: the count is right.
+  const std::string timing = "{\"type\":\"timing\",\"graph\":0,\"samples\":3,\"median_us\":1.5}\n";
+  EXPECT_TRUE(read(kHeader + graph + replays + timing + end(4)).losses.empty());
+  for (const std::string& kept : {replays, timing})
+    EXPECT_EQ(losses(read(kHeader + graph + kept + kept + end(4)), Severity::data_loss),
+              (kept == replays ? twice_given : "1 timing records that are in the file twice were left out once|") +
+                  "1 records that the recorder wrote are not in the file|");
+  // What may be said again.
+  const std::string exec = "{\"type\":\"exec\",\"graph\":0,\"last_launch_sequence\":9}\n";
+  EXPECT_TRUE(read(kHeader + graph + replays + exec + exec + end(5)).losses.empty());
   // Each segment has a count of its own, and empty lines are no records.
   const ir::Recording twice = read(whole + "\n" + whole);
   EXPECT_TRUE(twice.losses.empty());
   EXPECT_TRUE(facts(twice, 0) && facts(twice, 1));
-  EXPECT_EQ(losses(read(whole + kHeader + graph + replays + replays + end(3)), Severity::data_loss), surplus);
+  EXPECT_EQ(losses(read(whole + kHeader + graph + replays + replays + end(3)), Severity::data_loss), twice_given);
+}
+
+// Two kernels in a row, a memset that is switched off, and a node that leaves no operation.
+std::string chain(const std::string& facts = R"("nodes","edges","replay_streams","replay_times")", const std::string& info = "{}") {
+  return R"({"type":"graph","graph":0,"info":)" + info + R"(,"facts":[)" + facts +
+         R"(],"functions":[{"name":"k"}],"launches":[{"function":0}],)"
+         R"("nodes":[{"kind":"kernel","launch":0},{"kind":"kernel","launch":0},{"kind":"memset","enabled":false},{"kind":"empty"}],)"
+         R"("edges":[[0,1],[1,2],[2,3]]})"
+         "\n";
+}
+std::string launches(const std::string& list) {
+  return R"({"type":"replays","graph":0,"replays":[)" + list + "]}\n";
+}
+bool knows_replays(const ir::Recording& recording) {
+  const ir::FactSet& facts = recording.graphs[ir::GraphId(0)]->facts;
+  EXPECT_EQ(facts.contains(ir::Fact::replay_streams), facts.contains(ir::Fact::replay_times));
+  return facts.contains(ir::Fact::replay_streams);
+}
+
+TEST(CaptureReader, ACompleteLaunchHasEveryOperation) {
+  const std::string whole = R"({"correlation":1,"ops":[[0,0,7,0,10],[1,0,7,10,20]]})";
+  const std::string lacks = R"({"correlation":2,"ops":[[0,0,7,30,40]]})";
+  const std::string told = R"({"correlation":3,"complete":false,"ops":[[0,0,7,50,60]]})";
+  const auto text = [&](const std::string& graph, const std::string& list) { return kHeader + graph + launches(list) + end(3); };
+  const ir::Recording good = read(text(chain(), whole + "," + told));
+  EXPECT_TRUE(good.losses.empty());
+  EXPECT_TRUE(knows_replays(good));
+  const ir::Recording recording = read(text(chain(), whole + "," + lacks + "," + told));
+  EXPECT_EQ(losses(recording, Severity::data_loss), "1 operations of nodes are missing in launches that are given as complete|");
+  EXPECT_EQ(recording.losses[0].offset_bytes, (kHeader + chain()).size());
+  EXPECT_FALSE(knows_replays(recording));
+  const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+  EXPECT_TRUE(graph.replays[ir::ReplayId(0)].complete);
+  EXPECT_FALSE(graph.replays[ir::ReplayId(1)].complete);
+  // A body may not run, and where the nodes are what a trace showed, some launches need not have run all of them.
+  EXPECT_TRUE(read(text(chain(R"("nodes","edges","replay_streams","replay_times")", R"({"role":"body"})"), lacks)).losses.empty());
+  EXPECT_TRUE(read(text(chain(R"("nodes","replay_streams","replay_times")"), lacks)).losses.empty());
+}
+
+TEST(CaptureReader, ANodeRunsOnceInALaunch) {
+  const std::string twice = "1 operations of nodes that had run in the same launch already|";
+  const auto text = [&](const std::string& graph, const std::string& ops) {
+    return kHeader + graph + launches(R"({"correlation":1,"ops":[)" + ops + "]}") + end(3);
+  };
+  for (const char* ops : {"[0,0,7,0,10],[1,0,7,10,20],[1,0,7,10,20]", "[0,0,7,0,10],[1,0,7,10,20],[0,0,7,5000,6000]"}) {
+    const ir::Recording recording = read(text(chain(), ops));
+    EXPECT_EQ(losses(recording, Severity::data_loss), twice);
+    EXPECT_FALSE(knows_replays(recording));
+  }
+  // A loop: its body runs again, but not beside itself.
+  const std::string loop = chain(R"("nodes","replay_streams","replay_times")");
+  EXPECT_TRUE(read(text(loop, "[0,0,7,0,10],[0,0,7,10,20],[0,0,7,20,30]")).losses.empty());
+  EXPECT_EQ(losses(read(text(loop, "[0,0,7,0,10],[0,0,7,0,10]")), Severity::data_loss), twice);
+  EXPECT_EQ(losses(read(text(loop, "[0,0,7,0,9000],[1,0,8,3000,4000],[0,0,7,5000,9500]")), Severity::data_loss), twice);
+}
+
+TEST(CaptureReader, ALaunchThatIsGivenTwiceIsNoticed) {
+  const std::string first = R"({"correlation":1,"ops":[[0,0,7,0,10],[1,0,7,10,20]]})", second = R"({"correlation":2,"ops":[[0,0,7,30,40],[1,0,7,40,50]]})",
+                    again = R"({"correlation":1,"ops":[[0,0,7,60,70],[1,0,7,70,80]]})";
+  const auto text = [&](const std::string& one, const std::string& other, const std::string& behind = "") {
+    return kHeader + chain() + launches(one) + launches(other) + behind + end(behind.empty() ? 4 : 5);
+  };
+  EXPECT_TRUE(read(text(first, second + "," + again)).losses.empty());
+  for (const std::string behind : {"", "{\"type\":\"graph_end\",\"graph\":0}\n"}) {
+    const ir::Recording recording = read(text(first + "," + second, first, behind));
+    EXPECT_EQ(losses(recording, Severity::data_loss), "1 graph launches are in the file twice|");
+    EXPECT_FALSE(knows_replays(recording));
+  }
+}
+
+TEST(CaptureReader, NothingFollowsARecordOnItsLine) {
+  const std::string timing = R"({"type":"timing","graph":0,"samples":3,"median_us":1.5})";
+  for (const std::string& text : {kHeader + chain() + timing + launches("") + end(4), kHeader + kSmallGraph.substr(0, kSmallGraph.size() - 1) + timing + "\n" + end(3)})
+    EXPECT_NE(losses(read(text), Severity::error).find("more text follows the record"), std::string::npos) << losses(read(text), Severity::error);
+}
+
+// cat a b, where a does not end with a newline.
+TEST(CaptureReader, FilesCanBeConcatenatedWithoutANewlineBetweenThem) {
+  const std::string whole = kHeader + chain() + end(2), open = whole.substr(0, whole.size() - 1);
+  for (const std::string mark : {"", "\xef\xbb\xbf"}) {
+    const ir::Recording both = read(mark + open + mark + whole);
+    EXPECT_TRUE(both.losses.empty()) << losses(both, Severity::error) << losses(both, Severity::data_loss);
+    EXPECT_EQ(both.graphs.size(), 2U);
+  }
+  // The first one is cut inside its last line, or right behind its graph.
+  const ir::Recording cut = read(kHeader + chain() + "{\"type\":\"end\",\"rec" + whole);
+  EXPECT_EQ(cut.graphs.size(), 2U);
+  EXPECT_EQ(losses(cut, Severity::error), "");
+  EXPECT_EQ(loss_count(cut, "the last record is cut short"), 1U);
+  EXPECT_EQ(loss_count(cut, "a header stands where the recording before it has no end record"), 1U);
+  const ir::Recording no_end = read(kHeader + chain().substr(0, chain().size() - 1) + whole);
+  EXPECT_EQ(no_end.graphs.size(), 2U);
+  EXPECT_EQ(losses(no_end, Severity::data_loss).find("no end record: the recorder was stopped"), std::string::npos);
+  EXPECT_EQ(loss_count(no_end, "a header stands where the recording before it has no end record"), 1U);
+}
+
+TEST(CaptureReader, AByteOrderMarkIsSkipped) {
+  const std::string whole = "\xef\xbb\xbf" + kHeader + chain() + "[]\n" + end(3);
+  const ir::Recording recording = read(whole);
+  EXPECT_EQ(recording.graphs.size(), 1U);
+  ASSERT_EQ(recording.losses.size(), 1U);
+  EXPECT_EQ(recording.losses[0].offset_bytes, whole.find("[]\n"));
+  EXPECT_NE(recording.text(recording.losses[0].what).find("in line 3"), std::string::npos);
 }
 
 TEST(CaptureReader, MissingAllocationsAndBodiesAreCounted) {
@@ -710,7 +832,7 @@ TEST(CaptureReader, UseOfAnExecutableIsKeptAfterItsGraphWasDropped) {
 
 TEST(CaptureReader, AnOperationWithoutADeviceSpoilsTheStreams) {
   const ir::Recording recording = read(kHeader + kSmallGraph +
-                                       R"({"type":"replays","graph":0,"replays":[{"ops":[[0,-1,3,10,20],[0,0,3,30,40]]}]})"
+                                       R"({"type":"replays","graph":0,"replays":[{"ops":[[0,-1,3,10,20]]},{"ops":[[0,0,3,30,40]]}]})"
                                        "\n"
                                        R"({"type":"graph_end","graph":0})"
                                        "\n" +
