@@ -232,12 +232,18 @@ class TraceWriter {
     return {};
   }
 
+  // Processes have rows of their own: their correlation ids may be the same.
+  static std::int64_t host_pid(const Graph& graph, const ir::Replay& replay) {
+    const ir::ProcessId process = replay.instance == 0 ? graph.info.process : graph.instance_infos[replay.instance - 1].process;
+    return kHostPid + (process.is_valid() ? static_cast<std::int64_t>(process.index()) : 0);
+  }
+
   base::Result<void> write_replays(const Graph& graph, GraphId id) {
     bool flows_drawn = false;
     std::uint32_t number = 0;
     for (const ir::Replay& replay : graph.replays) {
       if (has_host_time(replay)) {
-        slice(is_rocm_ ? "hipGraphLaunch" : "cudaGraphLaunch", is_rocm_ ? "hip_runtime" : "cuda_runtime", kHostPid, 0, replay.host_start_ns, replay.host_end_ns);
+        slice(is_rocm_ ? "hipGraphLaunch" : "cudaGraphLaunch", is_rocm_ ? "hip_runtime" : "cuda_runtime", host_pid(graph, replay), 0, replay.host_start_ns, replay.host_end_ns);
         json_.key("args");
         json_.begin_object();
         node_args(graph, id, NodeId());
@@ -245,7 +251,7 @@ class TraceWriter {
         json_.field("correlation", replay.correlation);
         json_.end_object();
         json_.end_object();
-        has_host_ = true;
+        host_pids_.insert(host_pid(graph, replay));
       }
       std::vector<Place> place(flows_drawn || !replay.complete ? 0 : graph.node_count());
       for (const ir::ReplayOp& op : graph.ops(replay)) {
@@ -355,7 +361,7 @@ class TraceWriter {
       }
       lane_name(device, static_cast<std::int64_t>(stream), fmt::format("stream {}", stream));
     }
-    if (has_host_) heading(kHostPid, "graph launches");
+    for (const std::int64_t pid : host_pids_) heading(pid, "graph launches");
   }
 
   // What the events cannot say: which facts of this trace are not to be trusted and why, what was lost, and which launches are
@@ -428,7 +434,7 @@ class TraceWriter {
   ChromeTraceStats stats_;
   std::int64_t base_ns_ = 0;
   std::uint64_t next_flow_ = 0;
-  bool has_host_ = false;
+  std::set<std::int64_t> host_pids_;
   bool is_rocm_ = false;
   std::set<std::pair<std::int32_t, std::uint64_t>> lanes_;
 };

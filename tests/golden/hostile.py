@@ -248,6 +248,13 @@ def kineto_cases():
     for key, good in (("ph", '"X"'), ("cat", '"kernel"'), ("name", '"k"'), ("grid", "[1, 1, 1]"), ("block", "[32, 1, 1]")):
         for value in ("null", "5", "{}"):
             yield Case(f"{key} {value}", trace([LAUNCH, kernel(10), kernel(12).replace(f'"{key}": {good}', f'"{key}": {value}')]), 4, says=["data loss: .*spoils"])
+    yield Case("an operation twice", trace([LAUNCH, kernel(10), kernel(12, "b"), kernel(10)]), 4, says=["operations that are in the file twice", "spoils .*replay_streams"])
+    yield Case("a launch call twice", trace([LAUNCH, LAUNCH, kernel(10)]), 4, says=["launch calls that are in the file twice", "spoils .*replay_streams"])
+    yield Case("two launch calls with one id", trace([LAUNCH, LAUNCH.replace('"ts": 1,', '"ts": 11,'), kernel(10), kernel(12)]), 4,
+               says=["with the correlation id of another one", "spoils .*replay_streams"])
+    yield Case("empty events", trace([LAUNCH, "{}", kernel(10), "{}"]), 0, says=["2 events without any property|events without any property.*2"])
+    yield Case("two processes with one id in one row", trace([LAUNCH, LAUNCH.replace('"ts": 1,', '"ts": 2,').replace('"pid": 9', '"pid": 10'), kernel(10), kernel(12)]), 4,
+               says=["in rows that do not tell of which process they are"])
     yield Case("arguments that are none", trace([LAUNCH, kernel(10), kernel(12).split(', "args"')[0] + ', "args": 5}']), 4, says=["may be GPU operations"])
     yield Case("a damaged launch call", trace([LAUNCH, kernel(10), LAUNCH.replace('"ts": 1', '"ts": null')]), 4, says=["may be graph launch calls", "spoils replay_streams"])
     yield Case("a category that is not known", trace([LAUNCH, kernel(10), kernel(12).replace('"kernel"', '"kernels"')]), 4, says=["category that this version does not know"])

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ir/graph_builder.h"
 
@@ -69,9 +70,13 @@ class Builder {
 
  private:
   void sort_operations();
+  void set_repeated_apart(std::uint32_t first, std::uint32_t last);
+  void check_launches();
   void group_operations();
   void group_launches();
   void attach_cut_launches();
+  void attach_damaged_launches();
+  [[nodiscard]] bool shows_gaps(const GraphGroup& whole, std::uint32_t part) const;
   [[nodiscard]] std::vector<std::uint32_t> sorted_shapes(const Group& group) const;
   [[nodiscard]] TimelineOp op(const Group& group, std::uint32_t i) const {
     return t_.ops[group.first + i];
@@ -100,6 +105,7 @@ class Builder {
   std::uint64_t inferred_launches_ = 0;
   std::uint64_t launches_without_ops_ = 0;
   std::uint64_t early_groups_ = 0;
+  std::vector<TimelineOps::Run> repeated_;  // of the sorted operations: those that were given before, at the ends of their launches
 };
 
 struct Builder::GraphInWork {
@@ -165,23 +171,88 @@ void Builder::sort_operations() {
     ops.permute_runs(runs);
   }
   for (std::uint32_t first = 0, last = 0; first < count; first = last) {
-    const std::uint64_t key = key_of(ops[first]);
+    TimelineOp previous_op = ops[first];
+    const std::uint64_t key = key_of(previous_op);
     sorted = true;
-    for (last = first + 1; last < count && key_of(ops[last]) == key; ++last) sorted = sorted && ops[last - 1].start_ns <= ops[last].start_ns;
-    if (sorted) continue;
-    order.resize(last - first);
-    std::iota(order.begin(), order.end(), 0U);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return ops[first + a].start_ns < ops[first + b].start_ns; });
-    ops.permute(first, order);
+    bool ties = false;
+    for (last = first + 1; last < count; ++last) {
+      const TimelineOp next = ops[last];
+      if (key_of(next) != key) break;
+      sorted = sorted && previous_op.start_ns <= next.start_ns;
+      ties = ties || previous_op.start_ns == next.start_ns;
+      previous_op = next;
+    }
+    if (!sorted) {
+      order.resize(last - first);
+      std::iota(order.begin(), order.end(), 0U);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::uint32_t a, std::uint32_t b) { return ops[first + a].start_ns < ops[first + b].start_ns; });
+      ops.permute(first, order);
+    }
+    if (!sorted || ties) set_repeated_apart(first, last);
   }
+  std::uint64_t repeated = 0;
+  for (const TimelineOps::Run& run : repeated_) repeated += run.count;
+  if (repeated != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "GPU operations that are in the file twice were left out once", repeated,
+                        ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+}
+
+// An operation that is given twice: the same at the same time in the same place. Puts what was given before to the end of the
+// operations of one launch, [first, last), sorted by time.
+void Builder::set_repeated_apart(std::uint32_t first, std::uint32_t last) {
+  TimelineOps& ops = t_.ops;
+  std::vector<std::uint32_t> order, again;
+  std::set<std::tuple<std::int64_t, std::uint32_t, std::uint32_t, std::uint32_t>> known;  // of one moment
+  std::int64_t moment = 0;
+  for (std::uint32_t i = first; i < last; ++i) {
+    const TimelineOp o = ops[i];
+    if (i == first || o.start_ns != moment) known.clear();
+    moment = o.start_ns;
+    const bool starts_alone = known.empty() && (i + 1 == last || ops[i + 1].start_ns != moment);
+    // What takes no time can happen twice in a moment.
+    const bool is_new = starts_alone || o.dur_ns == 0 || known.emplace(o.dur_ns, o.node, o.shape, o.lane).second;
+    (is_new ? order : again).push_back(i - first);
+  }
+  if (again.empty()) return;
+  const auto count = static_cast<std::uint32_t>(again.size());
+  order.insert(order.end(), again.begin(), again.end());
+  ops.permute(first, order);
+  repeated_.push_back({last - count, count});
+}
+
+// Launch calls, by correlation and time. An id that several calls of a process have stands for none of them.
+void Builder::check_launches() {
+  std::sort(t_.launches.begin(), t_.launches.end(), [](const TimelineLaunch& a, const TimelineLaunch& b) {
+    return std::tie(a.correlation, a.start_ns, b.dur_ns, a.pid) < std::tie(b.correlation, b.start_ns, a.dur_ns, b.pid);
+  });
+  std::uint64_t repeated = 0, shared = 0;
+  std::size_t kept = 0;
+  for (const TimelineLaunch& launch : t_.launches) {
+    if (kept != 0 && launch.correlation != 0 && t_.launches[kept - 1].correlation == launch.correlation) {
+      const TimelineLaunch& before = t_.launches[kept - 1];
+      const bool is_same = before.start_ns == launch.start_ns && before.dur_ns == launch.dur_ns && before.pid == launch.pid;
+      repeated += is_same ? 1 : 0;
+      // The runtime's call and the driver's inside it are one launch.
+      if (is_same || (before.pid == launch.pid && launch.start_ns + launch.dur_ns <= before.start_ns + before.dur_ns)) continue;
+      ++shared;
+    }
+    t_.launches[kept++] = launch;
+  }
+  t_.launches.resize(kept);
+  const ir::FactSet facts = {Fact::replay_streams, Fact::replay_times};
+  if (repeated != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "graph launch calls that are in the file twice were left out once", repeated,
+                        ~std::uint64_t{0}, facts);
+  if (shared != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss,
+                        "graph launch calls with the correlation id of another one: their operations were told apart by time", shared,
+                        ~std::uint64_t{0}, facts);
 }
 
 void Builder::group_operations() {
   auto& ops = t_.ops;
-  std::sort(t_.launches.begin(), t_.launches.end(), [](const TimelineLaunch& a, const TimelineLaunch& b) {
-    return a.correlation != b.correlation ? a.correlation < b.correlation : a.start_ns < b.start_ns;
-  });
+  check_launches();
   std::sort(t_.lost_correlations.begin(), t_.lost_correlations.end());
   std::sort(t_.whole_launches.begin(), t_.whole_launches.end());
 
@@ -221,6 +292,7 @@ void Builder::group_operations() {
   };
 
   std::uint32_t first = 0;
+  auto repeated = repeated_.begin();
   const auto count_all = static_cast<std::uint32_t>(ops.size());
   while (first < count_all) {
     const std::uint64_t correlation = key_of(ops[first]);
@@ -230,12 +302,18 @@ void Builder::group_operations() {
       has_graph_id = has_graph_id || ops[last].node != 0;
       ++last;
     }
+    const std::uint32_t behind = last;
+    if (repeated != repeated_.end() && repeated->first < last) {
+      last = repeated->first;
+      ops.release(repeated->first, repeated->count);
+      ++repeated;
+    }
     const std::uint32_t count = last - first;
     const auto [begin, end] =
         std::equal_range(t_.launches.begin(), t_.launches.end(), TimelineLaunch{correlation, 0, 0, -1},
                          [](const TimelineLaunch& a, const TimelineLaunch& b) { return a.correlation < b.correlation; });
     if (correlation != 0 && begin != end) {
-      // Usually one call. Merged traces may repeat a correlation: an operation belongs to the last call before it.
+      // Usually one call. Where there are several an operation belongs to the last one before it.
       auto call = begin;
       std::uint32_t at = first;
       while (at < last) {
@@ -254,7 +332,7 @@ void Builder::group_operations() {
       if (loose.empty() || loose.back().first + loose.back().count != first) loose.push_back({first, 0});
       loose.back().count += count;
     }
-    first = last;
+    first = behind;
   }
   for (std::size_t i = 0; i < launch_used.size(); ++i)
     if (launch_used[i] == 0 && !std::binary_search(t_.whole_launches.begin(), t_.whole_launches.end(), t_.launches[i].correlation))
@@ -354,12 +432,141 @@ void Builder::attach_cut_launches() {
   for (GraphGroup& graph : graphs_) std::sort(graph.groups.begin(), graph.groups.end());
 }
 
+// A launch that looks like a graph of its own but lacks few of another graph's operations may be a launch of that graph of which
+// records were lost. It is taken for one where the time shows it: as much of it as the operation takes is left where it is missing.
+void Builder::attach_damaged_launches() {
+  constexpr std::size_t kMaxMissing = 8, kMissingPart = 4;  // at most so many, and at most one in so many of the graph's operations
+  constexpr std::size_t kMaxCandidates = 4096;
+  // By what few missing operations change little.
+  std::vector<std::uint32_t> repeated;  // graphs with several launches, by size
+  for (std::uint32_t i = 0; i < graphs_.size(); ++i)
+    if (!graphs_[i].shapes.empty() && graphs_[i].groups.size() > 1) repeated.push_back(i);
+  if (repeated.empty()) return;
+  std::sort(repeated.begin(), repeated.end(), [this](std::uint32_t a, std::uint32_t b) {
+    return graphs_[a].shapes.size() != graphs_[b].shapes.size() ? graphs_[a].shapes.size() < graphs_[b].shapes.size() : a < b;
+  });
+  std::uint64_t missing = 0, alike = 0;
+  std::size_t compared = 0;
+  for (GraphGroup& part : graphs_) {
+    if (part.shapes.empty() || part.groups.size() != 1) continue;
+    const std::uint32_t g = part.groups.front();
+    const std::size_t size = part.shapes.size();
+    auto at = std::upper_bound(repeated.begin(), repeated.end(), size,
+                               [this](std::size_t count, std::uint32_t i) { return count < graphs_[i].shapes.size(); });
+    std::uint32_t whole = kNone;
+    bool ambiguous = false;
+    for (; at != repeated.end() && graphs_[*at].shapes.size() <= size + kMaxMissing; ++at) {
+      const GraphGroup& other = graphs_[*at];
+      const std::size_t lacks = other.shapes.size() - size;
+      if (lacks * kMissingPart > other.shapes.size()) continue;
+      if (whole != kNone && graphs_[whole].shapes.size() < other.shapes.size()) break;
+      if (groups_[other.reference].process != groups_[g].process || ++compared > kMaxCandidates) continue;
+      if (!is_part_of(part.shapes, other.shapes)) continue;
+      ambiguous = ambiguous || whole != kNone;
+      whole = *at;
+    }
+    if (whole == kNone) continue;
+    if (ambiguous || !shows_gaps(graphs_[whole], g)) {
+      ++alike;
+      continue;
+    }
+    missing += graphs_[whole].shapes.size() - size;
+    groups_[g].attached = groups_[g].lost_ops = true;
+    graphs_[whole].groups.push_back(g);
+    part.groups.clear();
+  }
+  std::erase_if(graphs_, [](const GraphGroup& graph) { return graph.groups.empty(); });
+  for (GraphGroup& graph : graphs_) std::sort(graph.groups.begin(), graph.groups.end());
+  if (missing != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "operations are missing in graph launches: a gap shows where", missing,
+                        ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+  if (alike != 0)
+    recording_.add_loss(ir::Loss::Severity::info,
+                        "graphs with one launch that lack few operations of another graph: perhaps launches of it with lost records", alike);
+}
+
+// Whether each operation of the graph that the launch lacks leaves a gap behind: the operations around it in its stream are as far
+// apart as in other launches. Without them the next one would have followed at once.
+bool Builder::shows_gaps(const GraphGroup& whole, std::uint32_t part) const {
+  constexpr std::size_t kLaunches = 4;  // that are compared
+  const auto rows_of = [this](const Group& group) {
+    std::map<std::uint32_t, std::vector<std::uint32_t>> rows;  // lane -> operations of the group
+    for (std::uint32_t i = 0; i < group.count; ++i) rows[op(group, i).lane].push_back(i);
+    return rows;
+  };
+  const Group& damaged = groups_[part];
+  const Group& reference = groups_[whole.reference];
+  const auto left = rows_of(damaged);
+  const auto all = rows_of(reference);
+  struct Gap {
+    std::uint32_t lane;
+    std::size_t before, behind;  // places in the reference's row
+    std::int64_t left_ns;
+  };
+  std::vector<Gap> gaps;
+  std::size_t matched = 0;
+  for (const auto& [lane, row] : all) {
+    const auto found = left.find(lane);
+    if (found == left.end()) return false;
+    const std::vector<std::uint32_t>& rest = found->second;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (next < rest.size() && op(damaged, rest[next]).shape == op(reference, row[i]).shape) {
+        ++next;
+        continue;
+      }
+      std::size_t behind = i + 1;
+      while (behind < row.size() && (next >= rest.size() || op(damaged, rest[next]).shape != op(reference, row[behind]).shape)) ++behind;
+      if (i == 0 || behind == row.size()) return false;  // nothing around it
+      const TimelineOp a = op(damaged, rest[next - 1]);
+      gaps.push_back({lane, i - 1, behind, op(damaged, rest[next]).start_ns - (a.start_ns + a.dur_ns)});
+      i = behind;
+      ++next;
+    }
+    matched += next;
+    if (next != rest.size()) return false;
+  }
+  if (matched != damaged.count) return false;
+  // The least room that the missing operations had, and the most that they leave to the one behind them if they do not run.
+  std::vector<std::int64_t> room(gaps.size(), std::numeric_limits<std::int64_t>::max()), pause(gaps.size(), 0);
+  std::size_t compared = 0;
+  for (const std::uint32_t g : whole.groups) {
+    if (compared == kLaunches) break;
+    const auto rows = rows_of(groups_[g]);
+    const bool is_alike = std::equal(rows.begin(), rows.end(), all.begin(), all.end(), [&](const auto& a, const auto& b) {
+      return a.first == b.first && a.second.size() == b.second.size();
+    });
+    if (!is_alike) continue;
+    ++compared;
+    for (std::size_t i = 0; i < gaps.size(); ++i) {
+      const std::vector<std::uint32_t>& row = rows.at(gaps[i].lane);
+      TimelineOp before = op(groups_[g], row[gaps[i].before]);
+      room[i] = std::min(room[i], op(groups_[g], row[gaps[i].behind]).start_ns - (before.start_ns + before.dur_ns));
+      for (std::size_t k = gaps[i].before + 1; k <= gaps[i].behind; ++k) {
+        const TimelineOp o = op(groups_[g], row[k]);
+        pause[i] = std::max(pause[i], o.start_ns - (before.start_ns + before.dur_ns));
+        before = o;
+      }
+    }
+  }
+  if (compared < 2) return false;
+  for (std::size_t i = 0; i < gaps.size(); ++i)
+    if (gaps[i].left_ns < room[i] - room[i] / 5 || gaps[i].left_ns < pause[i] + pause[i] / 2) return false;
+  return !gaps.empty();
+}
+
 // An arrow leaves a row where its source ends and enters one where its target starts; otherwise it binds to the operation
 // of the row that contains its time.
 void Builder::resolve_arrows() {
   if (t_.arrows.empty()) return;
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::uint32_t>> rows;
+  auto repeated = repeated_.begin();
   for (std::uint32_t i = 0; i < t_.ops.size(); ++i) {
+    if (repeated != repeated_.end() && i == repeated->first) {
+      i += repeated->count - 1;
+      ++repeated;
+      continue;
+    }
     const Lane& lane = t_.lane(t_.ops[i].lane);
     rows[{lane.pid, lane.tid}].push_back(i);
   }
@@ -597,6 +804,7 @@ base::Result<void> Builder::build(const ReadOptions& options) {
   group_operations();
   group_launches();
   attach_cut_launches();
+  attach_damaged_launches();
   if (inferred_launches_ != 0)
     recording_.add_loss(ir::Loss::Severity::info,
                         "graph launches whose launch call is not in the trace; found by their shared correlation id",
@@ -640,6 +848,162 @@ std::uint64_t Timeline::HashOfShape::operator()(const OpShape& s) const {
   h = mix_hash(h, (std::uint64_t{s.block.y} << 32) | s.block.z);
   h = mix_hash(h, (std::uint64_t{s.registers} << 32) | s.shared_bytes);
   return mix_hash(mix_hash(h, s.bytes), static_cast<std::uint32_t>(s.priority));
+}
+
+namespace {
+
+// Whose operations the rows of a trace show. A row is what was drawn as one process's, usually a device of it.
+class RowOwners {
+ public:
+  RowOwners(const std::vector<TimelineLaunch>& launches, const std::vector<Lane>& lanes) {
+    for (const TimelineLaunch& launch : launches)
+      if (launch.correlation != 0)
+        calls_[static_cast<std::uint32_t>(launch.correlation)].push_back({process_of(launch), launch.start_ns});
+    for (auto& [correlation, calls] : calls_)
+      std::sort(calls.begin(), calls.end(), [](const Call& a, const Call& b) { return a.start_ns < b.start_ns; });
+    std::map<std::pair<std::int64_t, std::int32_t>, std::uint32_t> number;
+    for (const Lane& lane : lanes) row_of_lane_.push_back(number.try_emplace({lane.pid, lane.device}, static_cast<std::uint32_t>(number.size())).first->second);
+    rows_.resize(number.size());
+  }
+  void look_at(const TimelineOp& op) {
+    const auto it = calls_.find(op.correlation);
+    if (op.correlation == 0 || it == calls_.end()) return;
+    Row& row = rows_[row_of_lane_[op.lane]];
+    const std::vector<Call>& calls = it->second;
+    if (calls.front().process == calls.back().process && is_of_one(calls)) {
+      ++row.votes[calls.front().process];
+      if (!seen_.insert(std::uint64_t{row_of_lane_[op.lane]} << 32 | op.correlation).second) row.graphs_of.insert(calls.front().process);
+    } else if (calls.size() <= kMaxCalls) {
+      // Nothing starts before its call: a process that called later has not launched it.
+      for (const Call& call : calls) {
+        bool& is_possible = row.is_possible.try_emplace(call.process, true).first->second;
+        is_possible = is_possible && first_call(calls, call.process) <= op.start_ns + kClockErrorNs;
+      }
+    }
+  }
+  void decide() {
+    std::set<std::uint32_t> placed;
+    // Ids that one process has tell it. Another's operation outside of graphs may have the same, but only one has each.
+    for (Row& row : rows_) {
+      std::uint64_t all = 0, most = 0;
+      std::uint32_t winner = kNone;
+      for (const auto& [process, count] : row.votes) {
+        all += count;
+        if (count > most) winner = process;
+        most = std::max(most, count);
+      }
+      if (row.graphs_of.size() == 1) winner = *row.graphs_of.begin();
+      if (winner != kNone && (row.graphs_of.size() == 1 || (row.graphs_of.empty() && most * 4 >= all * 3))) placed.insert(row.owner = winner);
+    }
+    for (Row& row : rows_) {
+      if (row.owner != kNone || !row.votes.empty()) continue;
+      const auto is_possible = [](const auto& entry) { return entry.second; };
+      if (std::count_if(row.is_possible.begin(), row.is_possible.end(), is_possible) != 1) continue;
+      placed.insert(row.owner = std::find_if(row.is_possible.begin(), row.is_possible.end(), is_possible)->first);
+    }
+    // A process without a row whose operations can be in one row only.
+    for (int round = 0; round < kMaxRounds; ++round) {
+      std::map<std::uint32_t, std::vector<Row*>> places;
+      for (Row& row : rows_)
+        if (row.owner == kNone && row.votes.empty())
+          for (const auto& [process, is_possible] : row.is_possible)
+            if (is_possible && !placed.contains(process)) places[process].push_back(&row);
+      bool any = false;
+      for (const auto& [process, rows] : places) {
+        if (rows.size() != 1 || rows.front()->owner != kNone) continue;
+        placed.insert(rows.front()->owner = process);
+        any = true;
+      }
+      if (!any) break;
+    }
+    // One without a row: its operations are in another's.
+    for (Row& row : rows_) {
+      const auto is_homeless = [&](const auto& entry) { return !placed.contains(entry.first); };
+      if (row.votes.empty() && std::any_of(row.is_possible.begin(), row.is_possible.end(), is_homeless)) row.owner = kNone;
+    }
+  }
+  // kNone: it cannot be told.
+  [[nodiscard]] std::uint32_t of_lane(std::size_t lane) const { return rows_[row_of_lane_[lane]].owner; }
+  // Of the last call with the operation's id before it; kNone if no call has it.
+  [[nodiscard]] std::uint32_t of_call(const TimelineOp& op, bool& is_certain) const {
+    const auto it = op.correlation == 0 ? calls_.end() : calls_.find(op.correlation);
+    if (it == calls_.end()) return kNone;
+    const std::vector<Call>& calls = it->second;
+    is_certain = is_of_one(calls);
+    const auto behind = std::upper_bound(calls.begin(), calls.end(), op.start_ns, [](std::int64_t ns, const Call& call) { return ns < call.start_ns; });
+    return (behind == calls.begin() ? behind : behind - 1)->process;
+  }
+
+ private:
+  static constexpr std::size_t kMaxCalls = 64;            // with one id that are looked at
+  static constexpr int kMaxRounds = 64;
+  static constexpr std::int64_t kClockErrorNs = 100'000;  // between host and device
+  struct Call {
+    std::uint32_t process;
+    std::int64_t start_ns;
+  };
+  struct Row {
+    std::map<std::uint32_t, std::uint64_t> votes;
+    std::set<std::uint32_t> graphs_of;          // processes with a launch of several operations in it
+    std::map<std::uint32_t, bool> is_possible;  // of those that share ids
+    std::uint32_t owner = kNone;
+  };
+  static std::uint32_t process_of(const TimelineLaunch& launch) { return static_cast<std::uint32_t>(launch.correlation >> kCorrelationBits); }
+  static bool is_of_one(const std::vector<Call>& calls) {
+    return std::all_of(calls.begin(), calls.end(), [&](const Call& call) { return call.process == calls.front().process; });
+  }
+  static std::int64_t first_call(const std::vector<Call>& calls, std::uint32_t process) {
+    return std::find_if(calls.begin(), calls.end(), [&](const Call& call) { return call.process == process; })->start_ns;
+  }
+
+  std::unordered_map<std::uint32_t, std::vector<Call>> calls_;  // by correlation id, in time order
+  std::vector<std::uint32_t> row_of_lane_;
+  std::unordered_set<std::uint64_t> seen_;  // row << 32 | correlation id
+  std::vector<Row> rows_;
+};
+
+}  // namespace
+
+void Timeline::separate_processes() {
+  for (std::vector<std::uint64_t>* list : {&lost_correlations, &whole_launches}) {
+    const std::vector<std::uint64_t> ids = std::move(*list);
+    list->clear();
+    for (std::uint32_t process = 0; process < recording_.processes.size(); ++process)
+      for (const std::uint64_t id : ids) list->push_back(correlation_key(process, id));
+  }
+  RowOwners owners(launches, lanes_);
+  for (std::size_t i = 0; i < ops.size(); ++i) owners.look_at(ops[i]);
+  owners.decide();
+  bool any_shared = false;
+  const std::size_t lane_count = lanes_.size();
+  for (std::size_t i = 0; i < lane_count; ++i) {
+    const std::uint32_t owner = owners.of_lane(i);
+    any_shared = any_shared || owner == kNone;
+    if (owner != kNone) lanes_[i].process = owner;
+  }
+  if (!any_shared) return;
+  // Rows that several processes have, or that nothing tells of: there the call decides.
+  TimelineOps separated;
+  std::uint64_t uncertain = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    TimelineOp op = ops[i];
+    ops.release(i, 1);
+    bool is_certain = false;
+    if (owners.of_lane(op.lane) == kNone) {
+      if (const std::uint32_t process = owners.of_call(op, is_certain); process != kNone) {
+        Lane lane = lanes_[op.lane];
+        lane.process = process;
+        op.lane = intern_lane(lane);
+        uncertain += is_certain ? 0 : 1;
+      }
+    }
+    separated.push_back(op);
+  }
+  ops = std::move(separated);
+  if (uncertain != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss,
+                        "operations whose correlation id launch calls of several processes have, in rows that do not tell of which process they are",
+                        uncertain, ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
 }
 
 std::uint32_t Timeline::intern_lane(const Lane& lane) {

@@ -41,6 +41,7 @@ struct Lane {
 
 // Correlation ids (32 bits) are unique in a process; recordings of several processes keep them apart by the process number.
 inline constexpr int kCorrelationBits = 48;
+inline constexpr std::uint32_t kMaxProcesses = 1u << (64 - kCorrelationBits);
 constexpr std::uint64_t correlation_key(std::uint32_t process, std::uint64_t correlation) {
   const std::uint64_t low = correlation & ((std::uint64_t{1} << kCorrelationBits) - 1);
   return low == 0 ? 0 : (std::uint64_t{process & 0xffffu} << kCorrelationBits) | low;
@@ -143,6 +144,9 @@ class Timeline {
   // Capture-time NVTX ranges of graph nodes, by (process, node id); may be empty.
   std::map<std::pair<std::uint32_t, std::uint64_t>, ir::NvtxId> node_nvtx;
 
+  // Gives each operation the process of its launch call, for traces that name processes at launch calls only. Call it once all is
+  // read, where launches are of several processes.
+  void separate_processes();
   // Takes back what lanes were given from their rows.
   void forget_row_streams();
   void forget_row_devices();

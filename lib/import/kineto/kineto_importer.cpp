@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -20,6 +21,7 @@ using base::make_error;
 using ir::Fact;
 namespace dom = simdjson::dom;
 
+constexpr std::uint32_t kNoProcess = ~std::uint32_t{0};
 constexpr std::uint64_t kReadAheadBytes = std::uint64_t{1} << 20;  // shorter files are not worth a thread
 
 // Collects what the reader finds.
@@ -47,6 +49,8 @@ class Collector final : public kineto::EventSink {
   void lose(std::uint64_t correlation);
   // CUPTI counts in 32 bits; another number is counted and taken for none.
   std::uint32_t correlation_of(std::uint64_t id, std::uint64_t offset);
+  // Of a launch call; kNoProcess if there are too many.
+  std::uint32_t process_of_call(std::int64_t pid);
   ir::Process& process() { return recording_.processes[ir::ProcessId(0)]; }
   std::uint32_t small_number(dom::element element);
   ir::StringId property_text(dom::element element);
@@ -62,6 +66,7 @@ class Collector final : public kineto::EventSink {
   bool any_annotated_ = false;
   bool any_hip_ = false;
   std::uint32_t last_lane_ = ~std::uint32_t{0};
+  std::map<std::int64_t, std::uint32_t> process_of_pid_;
   std::set<std::int32_t> devices_;  // that operations name
   // Cases of one kind: how many, and where the first one is.
   struct Cases {
@@ -74,7 +79,7 @@ class Collector final : public kineto::EventSink {
       count += others.count;
     }
   };
-  Cases lost_host_, lost_gpu_, lost_launches_, lost_dependencies_, lost_arrows_, lost_names_, unknown_categories_;
+  Cases empty_, lost_host_, lost_gpu_, lost_launches_, lost_dependencies_, lost_arrows_, lost_names_, unknown_categories_;
   Cases without_stream_, without_device_, row_streams_, row_devices_, without_correlation_, without_name_, without_dur_;
   Cases backwards_ops_, backwards_launches_, timeless_launches_, launches_without_pid_, repeating_, bad_correlation_;
   Cases bad_config_, bad_bytes_, bad_nodes_, bad_escapes_;
@@ -174,12 +179,34 @@ void Collector::on_api(const kineto::ApiEvent& event) {
     timeline_.lost_anywhere = true;
     return;
   }
+  const std::uint32_t process_number = process_of_call(event.pid);
+  if (process_number == kNoProcess) {
+    lost_launches_.add(event.offset);
+    timeline_.lost_anywhere = true;
+    return;
+  }
   if (!event.has_dur) timeless_launches_.add(event.offset);
   if (event.dur_ns < 0) backwards_launches_.add(event.offset);
   if (!event.has_pid) launches_without_pid_.add(event.offset);
-  timeline_.launches.push_back(
-      {correlation_key(0, correlation_of(event.correlation, event.offset)), event.start_ns, std::max<std::int64_t>(event.dur_ns, 0), event.pid});
-  if (process().pid < 0) process().pid = event.pid;
+  timeline_.launches.push_back({correlation_key(process_number, correlation_of(event.correlation, event.offset)), event.start_ns,
+                                std::max<std::int64_t>(event.dur_ns, 0), event.pid});
+}
+
+// Traces of several processes are merged by tools: each counts its correlation ids from 1.
+std::uint32_t Collector::process_of_call(std::int64_t pid) {
+  if (pid == process().pid || pid < 0) return 0;
+  if (process().pid < 0) {
+    process().pid = pid;
+    return 0;
+  }
+  const auto [it, inserted] = process_of_pid_.try_emplace(pid, static_cast<std::uint32_t>(recording_.processes.size()));
+  if (inserted && it->second >= kMaxProcesses) it->second = kNoProcess;
+  if (inserted && it->second != kNoProcess) {
+    ir::Process another;
+    another.pid = pid;
+    recording_.processes.push_back(std::move(another));
+  }
+  return it->second;
 }
 
 void Collector::on_lost(const kineto::LostEvent& event) {
@@ -200,6 +227,7 @@ void Collector::on_lost(const kineto::LostEvent& event) {
     case Why::repeats_property: repeating_.add(event.offset); return;
     case Why::long_name: lost_names_.add(event.offset); return;
     case Why::unknown_category: unknown_categories_.add(event.offset); return;
+    case Why::empty: empty_.add(event.offset); return;
     case Why::damaged: break;
   }
   (event.what == What::gpu ? lost_gpu_ : event.what == What::launch ? lost_launches_ : lost_host_).add(event.offset);
@@ -389,6 +417,7 @@ base::Result<void> Collector::finish(const kineto::ReadStats& stats, const ReadO
   const auto report = [&](Severity severity, std::string_view what, const Cases& cases, ir::FactSet facts) {
     if (cases.count != 0) recording_.add_loss(severity, what, cases.count, cases.first, facts);
   };
+  report(Severity::info, "events without any property", empty_, {});
   report(Severity::info, "damaged host events were left out", lost_host_, {});
   report(Severity::data_loss, "damaged events that may be GPU operations were left out", lost_gpu_, timeline_facts);
   report(Severity::data_loss, "damaged events that may be graph launch calls were left out", lost_launches_, timeline_facts);
@@ -460,6 +489,17 @@ base::Result<void> Collector::finish(const kineto::ReadStats& stats, const ReadO
                         "torch.cuda._annotate_cuda_graph_trace rewrote this trace: stream ids of graph operations are not "
                         "those of the device; give the original trace",
                         1, ~std::uint64_t{0}, {Fact::replay_streams});
+  if (recording_.processes.size() > 1) {
+    // What the file says of the machine is taken for what it says of all; a rank is one process's.
+    for (ir::Process& other : recording_.processes) {
+      const std::int64_t pid = other.pid;
+      if (&other != &process()) other = process();
+      other.pid = pid;
+      other.rank = -1;
+    }
+    recording_.add_loss(Severity::info, "graph launch calls of several processes: their ids are kept apart", recording_.processes.size());
+    timeline_.separate_processes();
+  }
   return timeline_.build_graphs(options);
 }
 

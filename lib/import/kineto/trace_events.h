@@ -82,6 +82,7 @@ struct LostEvent {
     damaged,
     repeats_property,                  // readable, but it gives a property twice: which one counts is anybody's guess
     long_name,                         // beyond Limits::max_string_bytes
+    empty,                             // an object without any property: some writers end their lists with one
     unknown_category,                  // has what operations have, but this version does not know its kind
   };
   What what = What::gpu;

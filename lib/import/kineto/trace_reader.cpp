@@ -622,7 +622,10 @@ simdjson::error_code EventParser::parse(ondemand::object object, std::uint64_t o
       return simdjson::SUCCESS;
     }
   }
-  if (is_empty) return simdjson::SUCCESS;
+  if (is_empty) {
+    lose(LostEvent::What::host, LostEvent::Why::empty);
+    return simdjson::SUCCESS;
+  }
   if (!late_args_.empty() && !args_read_ && category_ != Category::unknown && category_ != Category::flow && category_ != Category::trace) {
     const simdjson::padded_string copy(late_args_);
     ondemand::document document;

@@ -81,6 +81,13 @@ std::vector<std::string> replay_of(int count, double at_us, int correlation, std
   return events;
 }
 
+std::string data_losses(const ir::Recording& recording) {
+  std::string text;
+  for (const ir::Loss& loss : recording.losses)
+    if (loss.severity != ir::Loss::Severity::info) text += fmt::format("{} {}|", loss.count, recording.text(loss.what));
+  return text;
+}
+
 void append(std::vector<std::string>& to, const std::vector<std::string>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
@@ -296,6 +303,149 @@ TEST(Kineto, MergedProcessesMayRepeatACorrelation) {
   events.push_back(event({.name = "c", .ts_us = 1010, .device = 1}));
   const ir::Recording recording = read(trace(events));
   EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{1, 1}, {2, 1}}));
+  ASSERT_EQ(recording.processes.size(), 2U);
+  EXPECT_EQ(recording.processes[ir::ProcessId(1)].pid, 200);
+  EXPECT_EQ(data_losses(recording), "");
+  for (const auto& graph : recording.graphs) EXPECT_EQ(graph->info.process.index(), graph->node_count() == 2 ? 0U : 1U);
+}
+
+// Two ranks that do the same at the same time, with the same ids, on a GPU each.
+TEST(Kineto, ProcessesThatShareIdsAreKeptApart) {
+  const auto ranks = [](bool shared_row) {
+    std::vector<std::string> events;
+    for (int i = 0; i < 4; ++i) {
+      for (const int rank : {0, 1}) events.push_back(launch(1000 * i + 200 * rank, 7 + i, "cudaGraphLaunch", 100 + rank));
+      for (const int rank : {0, 1})
+        for (int k = 0; k < 3; ++k)
+          events.push_back(event({.name = fmt::format("k{}", k), .ts_us = 1000.0 * i + 200 * rank + 20 + 2 * k, .dur_us = rank == 0 ? 1.5 : 1.25,
+                                  .stream = rank == 0 ? 7 : 20, .correlation = 7 + i, .device = shared_row ? 0 : rank}));
+    }
+    return read(trace(events));
+  };
+  const ir::Recording apart = ranks(false);
+  EXPECT_EQ(data_losses(apart), "");
+  ASSERT_EQ(apart.graphs.size(), 2U);
+  for (const auto& graph : apart.graphs) {
+    EXPECT_EQ(graph->replays.size(), 4U);
+    const int rank = static_cast<int>(graph->info.process.index());
+    for (const ir::ReplayOp& op : graph->replay_ops) EXPECT_EQ(op.device, rank);
+    EXPECT_TRUE(graph->facts.contains(Fact::replay_streams));
+  }
+  EXPECT_EQ(stream_histogram(apart), (std::map<std::size_t, int>{{1, 8}}));
+  // On one GPU nothing tells whose they are: by time, with a loss.
+  const ir::Recording shared = ranks(true);
+  EXPECT_EQ(loss_count(shared, "in rows that do not tell of which process they are"), 24U);
+  for (const auto& graph : shared.graphs) EXPECT_FALSE(graph->facts.contains(Fact::replay_streams));
+}
+
+// Ids that only one process has tell whose the rows are.
+TEST(Kineto, OneProcessDoesNotTakeTheOperationsOfAnother) {
+  std::vector<std::string> events;
+  for (int i = 0; i < 3; ++i)
+    for (const int rank : {0, 1}) {
+      events.push_back(launch(1000 * i, 10 * (rank + 1) + i, "cudaGraphLaunch", 100 + rank));
+      for (int k = 0; k < 3; ++k)
+        events.push_back(event({.name = fmt::format("k{}", k), .ts_us = 1000.0 * i + 20 + 2 * k, .correlation = 10 * (rank + 1) + i, .device = rank}));
+    }
+  events.push_back(event({.name = "eager of the second", .ts_us = 500, .correlation = 10, .device = 1}));
+  const ir::Recording recording = read(trace(events));
+  EXPECT_EQ(data_losses(recording), "");
+  EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{3, 6}}));
+  EXPECT_EQ(recording.loose_ops.size(), 1U);
+}
+
+// --- records that are lost or given twice ----------------------------------------------------------------------------
+
+// Launches of 12 kernels on two streams, `lacking` left out of the one in the middle.
+std::vector<std::string> loop_of(const std::set<int>& lacking, bool closed_up = false) {
+  std::vector<std::string> events;
+  for (int i = 0; i < 5; ++i) {
+    events.push_back(launch(1000 * i, i + 1));
+    double shift[2] = {0, 0};
+    for (int k = 0; k < 12; ++k) {
+      const double at = 1000.0 * i + 20 + 5 * (k / 2) - shift[k % 2];
+      if (i == 2 && lacking.contains(k)) {
+        if (closed_up) shift[k % 2] += 5;
+      } else {
+        events.push_back(event({.name = fmt::format("k{}", k), .ts_us = at, .dur_us = 4, .stream = k % 2 == 0 ? 7 : 20, .correlation = i + 1}));
+      }
+    }
+  }
+  return events;
+}
+
+TEST(KinetoDamage, ALaunchThatLacksOperationsIsNoGraphOfItsOwn) {
+  EXPECT_TRUE(read(trace(loop_of({}))).losses.empty());
+  for (const std::set<int>& lacking : {std::set<int>{4}, {4, 5}, {4, 6}}) {
+    const ir::Recording recording = read(trace(loop_of(lacking)));
+    ASSERT_EQ(recording.graphs.size(), 1U);
+    const ir::Graph& graph = *recording.graphs[ir::GraphId(0)];
+    ASSERT_EQ(graph.replays.size(), 5U);
+    EXPECT_FALSE(graph.replays[ir::ReplayId(2)].complete);
+    EXPECT_EQ(loss_count(recording, "operations are missing in graph launches: a gap shows where"), lacking.size());
+    EXPECT_FALSE(graph.facts.contains(Fact::replay_streams));
+    EXPECT_FALSE(graph.facts.contains(Fact::replay_times));
+  }
+}
+
+TEST(KinetoDamage, AGraphThatLacksOperationsWithoutAGapIsItsOwn) {
+  // What follows comes at once: it was launched without the operation. At the end of a stream nothing can show a gap.
+  for (const auto& [lacking, closed_up] : {std::pair<std::set<int>, bool>{{4}, true}, {{11}, false}, {{0}, false}}) {
+    const ir::Recording recording = read(trace(loop_of(lacking, closed_up)));
+    EXPECT_EQ(recording.graphs.size(), 2U);
+    EXPECT_EQ(data_losses(recording), "");
+    EXPECT_EQ(loss_count(recording, "perhaps launches of it with lost records"), 1U);
+    for (const auto& graph : recording.graphs) EXPECT_TRUE(graph->facts.contains(Fact::replay_streams));
+  }
+}
+
+TEST(KinetoDamage, AnOperationThatIsGivenTwiceCountsOnce) {
+  const std::vector<std::string> whole = loop_of({});
+  for (const std::size_t at : {std::size_t{1}, std::size_t{30}, whole.size() - 1}) {
+    for (const bool behind_all : {false, true}) {
+      std::vector<std::string> events = whole;
+      events.insert(behind_all ? events.end() : events.begin() + static_cast<std::ptrdiff_t>(at), whole[at]);
+      const ir::Recording recording = read(trace(events));
+      EXPECT_EQ(loss_count(recording, "GPU operations that are in the file twice"), 1U);
+      EXPECT_EQ(ops_histogram(recording), (std::map<std::size_t, int>{{12, 5}}));
+      EXPECT_FALSE(recording.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+    }
+  }
+  // The same kernel twice at one time on two streams is no repetition.
+  EXPECT_TRUE(read(trace({launch(0, 1), event({.ts_us = 10, .stream = 7}), event({.ts_us = 10, .stream = 8})})).losses.empty());
+  // Outside of graphs, too.
+  std::vector<std::string> events = whole;
+  events.insert(events.end(), 3, event({.name = "loose", .ts_us = 9000, .correlation = 900}));
+  const ir::Recording recording = read(trace(events));
+  EXPECT_EQ(loss_count(recording, "GPU operations that are in the file twice"), 2U);
+  EXPECT_EQ(recording.loose_ops.size(), 1U);
+}
+
+TEST(KinetoDamage, LaunchCallsWithOneId) {
+  std::vector<std::string> events = loop_of({});
+  events.push_back(launch(1000, 2));
+  const ir::Recording twice = read(trace(events));
+  EXPECT_EQ(loss_count(twice, "graph launch calls that are in the file twice"), 1U);
+  EXPECT_EQ(ops_histogram(twice), (std::map<std::size_t, int>{{12, 5}}));
+  EXPECT_FALSE(twice.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+  // The driver's call inside the runtime's.
+  events.back() = launch(1001, 2, "cuGraphLaunch");
+  events.back().replace(events.back().find("5.000"), 5, "3.000");
+  EXPECT_TRUE(read(trace(events)).losses.empty());
+  // Another call.
+  events.back() = launch(1400, 2);
+  const ir::Recording shared = read(trace(events));
+  EXPECT_EQ(loss_count(shared, "with the correlation id of another one"), 1U);
+  EXPECT_FALSE(shared.graphs[ir::GraphId(0)]->facts.contains(Fact::replay_streams));
+}
+
+TEST(KinetoDamage, EmptyEventsAreCounted) {
+  std::vector<std::string> events = loop_of({});
+  events.insert(events.begin() + 3, "{}");
+  events.push_back("{ }");
+  const ir::Recording recording = read(trace(events));
+  EXPECT_EQ(loss_count(recording, "events without any property"), 2U);
+  EXPECT_EQ(data_losses(recording), "");
 }
 
 // --- streams --------------------------------------------------------------------------------------------------------
