@@ -41,7 +41,7 @@ def write_dot(path, nodes):
     with open(path, "w") as out:
         out.write('digraph dot {\nsubgraph cluster_1 {\nlabel="graph_1" graph[style="dashed"];\n')
         for i in range(nodes):
-            out.write(f'"graph_1_node_{i}"[style="bold" shape="record" label="{{KERNEL\n| {{ID | {i} (topoId: {nodes - i}) | '
+            out.write(f'"graph_1_node_{i}"[style="bold" shape="record" label="{{KERNEL\n| {{ID | {i} (topoId: {nodes - 1 - i}) | '
                       f'_ZN5bench6kernelILi{i % 200}EEEvPKfPfi\\<\\<\\<\\{{{1 + i % 64},4\\}},128,0\\>\\>\\>}}\n'
                       '| {{node handle | func handle} | {0x00000000268811A8 | 0x000000001F951AD0}}\n'
                       '| {accessPolicyWindow | {base_ptr | num_bytes | hitRatio | hitProp | missProp} | '

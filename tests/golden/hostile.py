@@ -173,6 +173,18 @@ def dot_cases():
     yield Case("a child graph that is not there",
                dot('"graph_1_node_0"[style="bold" shape="record" label="{\nCONDITIONAL\n| {ID | 0}\n| {Conditional Type| IF}\n| {True|graph_9}\n}\n"];\n'), 4,
                says=["bodies that the file does not hold", "spoils creation_order"])
+    topology = '"graph_1_node_%d"[style="solid" shape="octagon" label="%d (topoId: %d)\nk\n"];\n\n'
+    three = "".join(topology % (i, i, 2 - i) for i in range(3))
+    joined = '"graph_1_node_0" -> "graph_1_node_2" [headlabel=0];\n"graph_1_node_1" -> "graph_1_node_2" [headlabel=1];\n'
+    yield Case("numbered by topology", dot(three + joined), 0)
+    yield Case("a node that the numbering lacks", dot(three.replace(topology % (1, 1, 1), "")), 4, says=["topoIds of a graph have no gaps", "spoils .*nodes"])
+    yield Case("an edge that the numbering lacks", dot(three + joined[joined.index("\n") + 1:]), 4, says=["headlabels have no gaps", "spoils .*edges"])
+    yield Case("a child graph that is not there, in short form", dot(two + '"graph_1_node_2"[shape="rectangle" label="2\ngraph_9\n"];\n'), 4,
+               says=["bodies that the file does not hold", "spoils creation_order"], never=["of a type that this version does not know"])
+    yield Case("a label beyond 16 MiB", dot(dot_node(0, "n" * ((16 << 20) + 1))), 2, "longer than 16777216 bytes")
+    mark = b"\xef\xbb\xbf"
+    yield Case("a byte order mark and nodes outside every graph", mark + small.rstrip()[:-1] + dot_node(5).encode() + b"}\n", 4,
+               says=[r"nodes outside every graph .*byte %d\b" % (3 + len(small.rstrip()) - 1)])
     yield Case("nodes outside every graph", small.rstrip()[:-1] + dot_node(5).encode() + b"}\n", 4, says=["nodes outside every graph"])
     yield Case("cycle", dot(two + edge + back), 2, "cycle")
     yield Case("self edge", dot(two + '"graph_1_node_0" -> "graph_1_node_0";\n'), 2, "depends on itself")

@@ -9,6 +9,8 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <span>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -26,9 +28,12 @@ using ir::Fact;
 using ir::NodeKind;
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::size_t kMaxSubgraphDepth = 64;
 // Child graphs that are used several times multiply; a few lines could otherwise ask for more nodes than fit in memory.
 constexpr std::uint64_t kMaxExpandedNodes = 2'000'000;
+constexpr std::uint64_t kMaxExpandedGraphs = 200'000;
+constexpr std::uint64_t kTooMany = std::uint64_t{1} << 40;  // sums stop here
 
 struct TypeWord {
   std::string_view word;
@@ -103,11 +108,12 @@ class Document {
  private:
   base::Result<void> parse_attributes(dot::Scanner& scanner, Attributes& out);
   base::Result<void> parse_statement(dot::Scanner& scanner, const Token& first);
-  static base::Error unexpected(const Token& token, std::string_view wanted);
+  [[nodiscard]] base::Error unexpected(const Token& token, std::string_view wanted) const;
 
   std::vector<std::uint32_t> stack_;     // open clusters; kNone for anonymous braces
   std::unordered_map<std::string_view, std::uint32_t> node_by_name_;
   std::uint64_t max_nodes_ = 0;
+  std::uint64_t max_string_bytes_ = 0;
 
  public:
   struct Repeats {
@@ -121,7 +127,9 @@ class Document {
   }
 };
 
-base::Error Document::unexpected(const Token& token, std::string_view wanted) {
+base::Error Document::unexpected(const Token& token, std::string_view wanted) const {
+  if (token.kind == Token::Kind::too_long)
+    return make_error(ErrorCode::limit, fmt::format("a name or label is longer than {} bytes (max_string_bytes)", max_string_bytes_), token.offset);
   if (token.kind == Token::Kind::end)
     return make_error(ErrorCode::malformed, fmt::format("the file ends where {} was expected: it is cut short", wanted),
                       token.offset);
@@ -236,7 +244,8 @@ base::Result<void> Document::parse_statement(dot::Scanner& scanner, const Token&
 
 base::Result<void> Document::parse(std::string_view bytes, const Limits& limits) {
   max_nodes_ = std::min<std::uint64_t>(limits.max_nodes_per_graph, kNone - 1);
-  dot::Scanner scanner(bytes);
+  max_string_bytes_ = limits.max_string_bytes;
+  dot::Scanner scanner(bytes, bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0, max_string_bytes_);
   Token token = scanner.next();
   if (token.text == "strict") token = scanner.next();
   if (token.text != "digraph") return unexpected(token, "\"digraph\"");
@@ -288,12 +297,12 @@ base::Result<void> Document::parse(std::string_view bytes, const Limits& limits)
 }
 
 // What makes a node doubtful. Each is counted, and spoils facts of its graph and of those around it.
-enum class Doubt : std::uint8_t { type, name, number, config, lacks_config, params, body };
+enum class Doubt : std::uint8_t { type, name, number, config, lacks_config, params, body, gap };
 struct DoubtInfo {
   std::string_view what;
   ir::FactSet facts;
 };
-constexpr std::array<DoubtInfo, 7> kDoubts = {{
+constexpr std::array<DoubtInfo, 8> kDoubts = {{
     {"nodes of a type that this version does not know", {Fact::creation_order}},  // whether they take a stream is not known
     {"kernels without a name", {Fact::kernel_names}},
     {"nodes whose label has another number than their name, or none", {Fact::creation_order}},
@@ -301,13 +310,18 @@ constexpr std::array<DoubtInfo, 7> kDoubts = {{
     {"kernels without a launch configuration, while others have one", {Fact::launch_config}},
     {"copies, fills and memory operations with a parameter that is none", {Fact::copy_params}},
     {"child graphs and conditional bodies that the file does not hold", {Fact::creation_order}},
+    {"nodes that are missing, or whose topoId another node has: the topoIds of a graph have no gaps",
+     {Fact::nodes, Fact::edges, Fact::creation_order}},
 }};
+
+constexpr std::uint64_t kNoTopologyId = ~std::uint64_t{0};
 
 // A node statement understood.
 struct ParsedNode {
   NodeKind kind = NodeKind::unknown;
   std::uint64_t id = 0;                  // creation order
   bool has_id = false;
+  std::uint64_t topology_id = kNoTopologyId;
   bool has_config = false;
   bool has_copy_params = false;
   std::string_view escaped_name;         // kernel name, or what else to call it
@@ -381,6 +395,24 @@ std::optional<std::uint64_t> graph_number(std::string_view text) {
   return number;
 }
 
+// "0 (topoId: 3)" -> 3.
+std::uint64_t topology_id(std::string_view text) {
+  constexpr std::string_view kBefore = "(topoId: ";
+  const std::size_t at = text.find(kBefore);
+  if (at == std::string_view::npos || !text.ends_with(')')) return kNoTopologyId;
+  const auto number = dot::parse_number(text.substr(at + kBefore.size(), text.size() - at - kBefore.size() - 1));
+  return number && *number <= kMost32 ? *number : kNoTopologyId;
+}
+
+// How many numbers are missing in 0, 1, 2, ..., and how many come again. `numbers` is sorted; `others` have a number that is not known.
+std::uint64_t gaps_and_repeats(std::span<const std::uint64_t> numbers, std::uint64_t others) {
+  if (numbers.empty()) return 0;
+  std::uint64_t repeats = 0;
+  for (std::size_t i = 1; i < numbers.size(); ++i) repeats += numbers[i] == numbers[i - 1] ? 1 : 0;
+  const std::uint64_t wanted = numbers.back() + 1, known = numbers.size() - repeats + others;
+  return repeats + (wanted > known ? wanted - known : 0);
+}
+
 class Reader {
  public:
   Reader(const Document& document, ir::Recording& recording) : document_(document), recording_(recording) {}
@@ -407,15 +439,19 @@ class Reader {
   void parse_plain(const NodeStatement& statement, ParsedNode& out);
   base::Result<std::unique_ptr<ir::Graph>> build_graph(const Use& use, std::vector<Use>& uses);
   void resolve_edges();
-  base::Result<void> check_nesting(const std::vector<BodyReference>& references) const;
-  void note(Doubt doubt, std::size_t offset, bool count);
+  base::Result<void> check_nesting(const std::vector<BodyReference>& references);
+  base::Result<void> check_expansion(const std::vector<std::uint8_t>& is_body) const;
+  void note(Doubt doubt, std::size_t offset, bool count, std::uint64_t cases = 1);
 
   const Document& document_;
   ir::Recording& recording_;
   std::vector<EdgeStatement> edges_;
   std::vector<std::vector<std::uint32_t>> edges_of_cluster_;
   std::unordered_map<std::uint64_t, std::uint32_t> cluster_by_number_;
-  std::uint64_t expanded_nodes_ = 0;
+  struct Expansion {
+    std::uint64_t nodes = 0, graphs = 1;
+  };
+  std::vector<Expansion> expansions_;   // of each cluster, with all that it contains
   dot::RecordLabel record_;
   std::string scratch_;
   bool edges_spoiled_ = false;
@@ -490,6 +526,7 @@ void Reader::parse_record(ParsedNode& out) {
   out.kind = kind.value_or(NodeKind::unknown);
   out.escaped_name = word;
   const std::string_view id_text = record_.value("ID");
+  out.topology_id = topology_id(id_text);
   if (const auto id = dot::parse_number(id_text)) {
     out.id = *id;
     out.has_id = true;
@@ -586,6 +623,7 @@ void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
   }
   std::size_t at = 0;
   if (count > 0) {
+    out.topology_id = topology_id(lines[0]);
     if (const auto id = dot::parse_number(lines[0])) {
       out.id = *id;
       out.has_id = true;
@@ -628,7 +666,8 @@ void Reader::parse_plain(const NodeStatement& statement, ParsedNode& out) {
     }
     return;
   }
-  if (const auto body = graph_number(text); body && cluster_by_number_.contains(*body)) {
+  // One that is missing in the file is a child graph all the same.
+  if (const auto body = graph_number(text); body && (statement.shape == "rectangle" || cluster_by_number_.contains(*body))) {
     out.kind = NodeKind::child_graph;
     out.body_graphs.push_back(*body);
     return;
@@ -687,10 +726,12 @@ void Reader::parse_node(const NodeStatement& statement, ParsedNode& out) {
   }
 }
 
-void Reader::note(Doubt doubt, std::size_t offset, bool count) {
+void Reader::note(Doubt doubt, std::size_t offset, bool count, std::uint64_t cases) {
   Noted& noted = noted_[static_cast<std::size_t>(doubt)];
   noted.of_root = true;
-  if (count && noted.count++ == 0) noted.first_offset = offset;
+  if (!count) return;
+  if (noted.count == 0) noted.first_offset = offset;
+  noted.count += cases;
 }
 
 void Reader::resolve_edges() {
@@ -713,7 +754,44 @@ void Reader::resolve_edges() {
     }
     edges_of_cluster_[cluster].push_back(i);
   }
-  edges_spoiled_ = dangling + crossing != 0;
+  // A headlabel is the edge's place among the dependencies of the node that it points to.
+  struct Place {
+    std::uint32_t to;
+    std::uint64_t place;
+    std::uint32_t from;
+  };
+  const auto by_place = [](const Place& a, const Place& b) { return std::tie(a.to, a.place, a.from) < std::tie(b.to, b.place, b.from); };
+  const auto is_same = [](const Place& a, const Place& b) { return std::tie(a.to, a.place, a.from) == std::tie(b.to, b.place, b.from); };
+  std::vector<Place> places;
+  std::vector<std::uint32_t> without_place;  // heads
+  for (const EdgeStatement& edge : edges_) {
+    if (edge.to == kNone) continue;
+    const auto place = dot::parse_number(edge.head_label);
+    if (place && *place <= kMost32) {
+      places.push_back({edge.to, *place, edge.from});
+    } else {
+      without_place.push_back(edge.to);
+    }
+  }
+  std::sort(places.begin(), places.end(), by_place);
+  places.erase(std::unique(places.begin(), places.end(), is_same), places.end());  // repeated edges are merged
+  std::sort(without_place.begin(), without_place.end());
+  std::uint64_t gaps = 0;
+  std::size_t gap_at = 0;
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t begin = 0, end = 0; begin < places.size(); begin = end) {
+    numbers.clear();
+    for (; end < places.size() && places[end].to == places[begin].to; ++end) numbers.push_back(places[end].place);
+    const auto others = std::equal_range(without_place.begin(), without_place.end(), places[begin].to);
+    const std::uint64_t found = gaps_and_repeats(numbers, static_cast<std::uint64_t>(others.second - others.first));
+    if (const std::size_t offset = document_.nodes[places[begin].to].offset; found != 0 && (gaps == 0 || offset < gap_at)) gap_at = offset;
+    gaps += found;
+  }
+  edges_spoiled_ = dangling + crossing + gaps != 0;
+  if (gaps != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss,
+                        "edges that are missing, or whose headlabel another edge of their node has: a node's headlabels have no gaps", gaps, gap_at,
+                        {Fact::edges});
   if (dangling != 0)
     recording_.add_loss(ir::Loss::Severity::data_loss, "edges that name a node which the file does not declare", dangling,
                         dangling_at, {Fact::edges});
@@ -723,7 +801,7 @@ void Reader::resolve_edges() {
 }
 
 // A graph that contains itself would have no root, and vanish; one walk over all references, without recursion.
-base::Result<void> Reader::check_nesting(const std::vector<BodyReference>& references) const {
+base::Result<void> Reader::check_nesting(const std::vector<BodyReference>& references) {
   const std::size_t clusters = document_.clusters.size();
   std::vector<std::size_t> first(clusters + 1, 0);  // of each cluster's references in `sorted`
   for (const BodyReference& reference : references) ++first[reference.from + 1];
@@ -734,6 +812,17 @@ base::Result<void> Reader::check_nesting(const std::vector<BodyReference>& refer
   std::copy(first.begin(), first.end() - 1, next.begin());
   enum class State : std::uint8_t { unseen, open, done };
   std::vector<State> state(clusters, State::unseen);
+  // What is done has been added up; beyond the limit numbers do not matter.
+  expansions_.resize(clusters);
+  for (std::size_t c = 0; c < clusters; ++c) expansions_[c].nodes = document_.clusters[c].nodes.size();
+  const auto add_up = [&](std::uint32_t cluster) {
+    Expansion& sum = expansions_[cluster];
+    for (std::size_t r = first[cluster]; r < first[cluster + 1]; ++r) {
+      const Expansion& part = expansions_[sorted[r].to];
+      sum.nodes = std::min(sum.nodes + part.nodes, kTooMany);
+      sum.graphs = std::min(sum.graphs + part.graphs, kTooMany);
+    }
+  };
   std::vector<std::uint32_t> path;
   for (std::uint32_t start = 0; start < clusters; ++start) {
     if (state[start] != State::unseen) continue;
@@ -743,6 +832,7 @@ base::Result<void> Reader::check_nesting(const std::vector<BodyReference>& refer
       const std::uint32_t at = path.back();
       if (next[at] == first[at + 1]) {
         state[at] = State::done;
+        add_up(at);
         path.pop_back();
         continue;
       }
@@ -756,6 +846,22 @@ base::Result<void> Reader::check_nesting(const std::vector<BodyReference>& refer
       state[reference.to] = State::open;
       path.push_back(reference.to);
     }
+  }
+  return {};
+}
+
+base::Result<void> Reader::check_expansion(const std::vector<std::uint8_t>& is_body) const {
+  std::uint64_t nodes = 0, graphs = 0;
+  for (std::size_t c = 0; c < is_body.size(); ++c) {
+    if (is_body[c] != 0) continue;
+    nodes += expansions_[c].nodes;
+    graphs += expansions_[c].graphs;
+    const bool too_many_nodes = nodes > document_.nodes.size() + kMaxExpandedNodes;
+    if (too_many_nodes || graphs > document_.clusters.size() + kMaxExpandedGraphs)
+      return make_error(ErrorCode::limit,
+                        fmt::format("child graphs that are used several times expand to more than {} {}",
+                                    too_many_nodes ? kMaxExpandedNodes : kMaxExpandedGraphs, too_many_nodes ? "nodes" : "graphs"),
+                        document_.clusters[c].offset);
   }
   return {};
 }
@@ -787,6 +893,12 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
   for (std::size_t i = 0; any_has_config && !all_have_config && i < order.size(); ++i)
     if (parsed[i].kind == NodeKind::kernel && !parsed[i].has_config && (parsed[i].doubts >> static_cast<int>(Doubt::config) & 1u) == 0)
       note(Doubt::lacks_config, document_.nodes[order[i]].offset, count);
+  std::vector<std::uint64_t> topology_ids;
+  for (const ParsedNode& node : parsed)
+    if (node.topology_id != kNoTopologyId) topology_ids.push_back(node.topology_id);
+  std::sort(topology_ids.begin(), topology_ids.end());
+  if (const std::uint64_t gaps = gaps_and_repeats(topology_ids, order.size() - topology_ids.size()); gaps != 0)
+    note(Doubt::gap, cluster.offset, count, gaps);
   std::vector<std::uint32_t> sorted(order.size());
   for (std::uint32_t i = 0; i < sorted.size(); ++i) sorted[i] = i;
   if (all_have_ids && !std::is_sorted(ids.begin(), ids.end()))
@@ -846,7 +958,6 @@ base::Result<std::unique_ptr<ir::Graph>> Reader::build_graph(const Use& use, std
     if (node.has_id) builder.set_source_id(id, node.id);
     node_of_statement.emplace(order[i], id);
   }
-  expanded_nodes_ += order.size();
   for (const std::uint32_t e : edges_of_cluster_[use.cluster])
     builder.add_edge(node_of_statement.at(edges_[e].from), node_of_statement.at(edges_[e].to));
 
@@ -920,6 +1031,7 @@ base::Result<void> Reader::build(const ReadOptions& options) {
     }
   }
   CGLINT_TRY(check_nesting(references));
+  CGLINT_TRY(check_expansion(is_body));
   for (std::uint32_t c = 0; c < document_.clusters.size(); ++c) {
     if (is_body[c] != 0) continue;
     std::vector<Use> uses;
@@ -933,11 +1045,6 @@ base::Result<void> Reader::build(const ReadOptions& options) {
         return error;
       }
       recording_.graphs[use.id] = *std::move(graph);
-      if (u != 0 && (expanded_nodes_ > document_.nodes.size() + kMaxExpandedNodes || uses.size() > kMaxExpandedNodes))
-        return make_error(ErrorCode::limit,
-                          fmt::format("child graphs that are used several times expand to more than {} nodes",
-                                      kMaxExpandedNodes),
-                          document_.clusters[use.cluster].offset);
     }
     // What a graph contains is a part of it: doubts about one of them are doubts about all.
     for (std::size_t d = 0; d < kDoubts.size(); ++d) {
@@ -977,7 +1084,7 @@ class DotImporter final : public Importer {
 };
 
 SniffResult DotImporter::sniff(std::string_view prefix) const {
-  if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
+  if (prefix.starts_with(kByteOrderMark)) prefix.remove_prefix(kByteOrderMark.size());
   dot::Scanner scanner(prefix);
   Token token = scanner.next();
   if (token.text == "strict" && token.kind == Token::Kind::id) token = scanner.next();
@@ -1011,22 +1118,15 @@ SniffResult DotImporter::sniff(std::string_view prefix) const {
 base::Result<ir::Recording> DotImporter::read(Source& source, const ReadOptions& options) const {
   auto bytes = source.read_all();
   if (!bytes) return std::move(bytes).error();
-  std::string_view text = *bytes;
-  std::size_t skipped = 0;
-  if (text.starts_with("\xef\xbb\xbf")) skipped = 3;
   Document document;
-  if (auto parsed = document.parse(text.substr(skipped), options.limits); !parsed) {
-    base::Error error = std::move(parsed).error();
-    if (error.offset_bytes != base::Error::kNoOffset) error.offset_bytes += skipped;
-    return error;
-  }
+  CGLINT_TRY(document.parse(*bytes, options.limits));
   ir::Recording recording;
   recording.processes.push_back(ir::Process());
   Reader reader(document, recording);
   CGLINT_TRY(reader.build(options));
   if (document.bare_nodes != 0)
     recording.add_loss(ir::Loss::Severity::data_loss, "nodes outside every graph of the file were left out", document.bare_nodes,
-                       document.first_bare_node + skipped, {Fact::nodes});
+                       document.first_bare_node, {Fact::nodes});
   return recording;
 }
 

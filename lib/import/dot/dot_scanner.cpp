@@ -83,7 +83,7 @@ Token Scanner::scan() {
       token.kind = Token::Kind::quoted;
       token.text = bytes_.substr(position_ + 1, at - position_ - 1);
       position_ = at + 1;
-      return token;
+      return limited(token);
     }
     case '<': {
       std::size_t depth = 0;
@@ -101,7 +101,7 @@ Token Scanner::scan() {
       token.kind = Token::Kind::html;
       token.text = bytes_.substr(position_ + 1, at - position_ - 1);
       position_ = at + 1;
-      return token;
+      return limited(token);
     }
     case '-':
       if (position_ + 1 < bytes_.size() && (bytes_[position_ + 1] == '>' || bytes_[position_ + 1] == '-')) {
@@ -124,7 +124,7 @@ Token Scanner::scan() {
   token.kind = Token::Kind::id;
   token.text = bytes_.substr(position_, at - position_);
   position_ = at;
-  return token;
+  return limited(token);
 }
 
 }  // namespace cglint::import::dot

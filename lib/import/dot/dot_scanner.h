@@ -18,6 +18,7 @@ struct Token {
     line,       // --
     punctuation,  // one of { } [ ] = ; , :
     bad,        // unterminated string or comment, or a byte that starts no token
+    too_long,   // a string or word beyond the limit
   };
   Kind kind = Kind::end;
   std::string_view text;
@@ -29,7 +30,8 @@ struct Token {
 
 class Scanner {
  public:
-  explicit Scanner(std::string_view bytes) : bytes_(bytes) {}
+  explicit Scanner(std::string_view bytes, std::size_t begin = 0, std::uint64_t max_token_bytes = ~std::uint64_t{0})
+      : bytes_(bytes), position_(begin), max_token_bytes_(max_token_bytes) {}
   Token next();
   // The token that next() will give.
   const Token& peek() {
@@ -42,11 +44,16 @@ class Scanner {
 
  private:
   Token scan();
+  Token limited(Token token) const {
+    if (token.text.size() > max_token_bytes_) token.kind = Token::Kind::too_long;
+    return token;
+  }
   // Skips blanks and comments; false for a comment that does not end (its offset in `position_`).
   bool skip_blanks();
 
   std::string_view bytes_;
-  std::size_t position_ = 0;
+  std::size_t position_;
+  std::uint64_t max_token_bytes_;
   Token peeked_;
   bool has_peeked_ = false;
 };

@@ -424,6 +424,101 @@ TEST(Dot, ChildGraphsThatMultiplyHitTheLimit) {
   auto recording = read_with("dot", text);
   ASSERT_FALSE(recording);
   EXPECT_EQ(recording.error().code, ErrorCode::limit);
+  EXPECT_EQ(recording.error().offset_bytes, text.find("cluster_1 "));
+}
+
+// The limit is on what is built, and looked at before: many graphs of few nodes, few graphs of many nodes.
+TEST(Dot, ChildGraphsThatAreUsedOftenAreReadUpToTheLimit) {
+  const auto text = [](int uses, int nodes) {
+    std::string out = "digraph dot {\nsubgraph cluster_1 {\nlabel=\"graph_1\" graph[style=\"dashed\"];\n";
+    for (int i = 0; i < uses; ++i) out += fmt::format("\"graph_1_node_{0}\"[shape=\"rectangle\" label=\"{0}\\ngraph_2\\n\"];\n", i);
+    out += "}\nsubgraph cluster_2 {\n";
+    for (int i = 0; i < nodes; ++i) out += fmt::format("\"graph_2_node_{0}\"[shape=\"octagon\" label=\"{0}\\nk\\n\"];\n", i);
+    return out + "}\n}\n";
+  };
+  const auto few = read_with("dot", text(300, 2));
+  ASSERT_TRUE(few);
+  EXPECT_EQ(few->graphs.size(), 301U);
+  for (const auto& [uses, nodes] : {std::pair{200'100, 1}, {2100, 1000}}) {
+    const auto many = read_with("dot", text(uses, nodes));
+    ASSERT_FALSE(many);
+    EXPECT_EQ(many.error().code, ErrorCode::limit);
+  }
+}
+
+// "(topoId: k)" and headlabel number nodes and the edges into a node from 0 on.
+TEST(Dot, GapsInTheNumberingAreLosses) {
+  const auto node = [](int i, std::string_view topology) {
+    return fmt::format("\"graph_1_node_{0}\"[style=\"solid\" shape=\"octagon\" label=\"{0}{1}\\nk\\n\"];\n\n", i, topology);
+  };
+  const auto edge = [](int from, std::string_view head) { return fmt::format("\"graph_1_node_{}\" -> \"graph_1_node_3\"{};\n", from, head); };
+  const std::vector<std::string> nodes = {node(0, " (topoId: 3)"), node(1, " (topoId: 1)"), node(2, " (topoId: 2)"), node(3, " (topoId: 0)")};
+  const std::vector<std::string> edges = {edge(0, " [headlabel=0]"), edge(1, " [headlabel=1]"), edge(2, " [headlabel=2]")};
+  const auto text = [&](int without_node, int without_edge, const std::string& more = "") {
+    std::string out;
+    for (int i = 0; i < 4; ++i) out += i == without_node ? "" : nodes[static_cast<std::size_t>(i)];
+    for (int i = 0; i < 3; ++i) out += i == without_edge || i == without_node ? "" : edges[static_cast<std::size_t>(i)];
+    return wrap(out + more);
+  };
+  const auto check = [](const std::string& bytes, std::uint64_t lost_nodes, std::uint64_t lost_edges) {
+    const auto recording = read_with("dot", bytes);
+    ASSERT_TRUE(recording);
+    EXPECT_EQ(loss_count(*recording, "topoIds of a graph have no gaps"), lost_nodes) << bytes;
+    EXPECT_EQ(loss_count(*recording, "headlabels have no gaps"), lost_edges) << bytes;
+    const ir::FactSet& facts = recording->graphs[ir::GraphId(0)]->facts;
+    EXPECT_EQ(facts.contains(Fact::nodes), lost_nodes == 0);
+    EXPECT_EQ(facts.contains(Fact::creation_order), lost_nodes == 0);
+    EXPECT_EQ(facts.contains(Fact::edges), lost_nodes + lost_edges == 0);
+  };
+  check(text(-1, -1), 0, 0);
+  check(text(1, -1), 1, 1);
+  check(text(-1, 0), 0, 1);
+  check(text(-1, 1), 0, 1);
+  check(text(-1, 2), 0, 0);  // the last one cannot be known
+  check(text(-1, -1, edges[1]), 0, 0);                          // repeated edges are merged
+  check(text(-1, 1, edge(1, " [headlabel=0]")), 0, 2);          // 0 twice, 1 missing
+  check(text(-1, 1, edge(1, "")), 0, 0);                        // its place is free
+  check(text(1, 1, node(1, "")), 0, 1);
+  check(text(1, 1, node(1, " (topoId: 2)")), 2, 1);
+  check(text(1, 1, node(1, " (topoId: 99)")), 96, 1);
+}
+
+TEST(Dot, AChildGraphThatIsNotThereIsNoUnknownNode) {
+  const auto recording = read_with("dot", wrap("\"graph_1_node_0\"[shape=\"rectangle\" label=\"0\\ngraph_7\\n\"];\n"));
+  ASSERT_TRUE(recording);
+  EXPECT_EQ(loss_count(*recording, "child graphs and conditional bodies that the file does not hold"), 1U);
+  EXPECT_EQ(loss_count(*recording, "type that this version does not know"), 0U);
+  EXPECT_EQ(recording->graphs[ir::GraphId(0)]->kind[NodeId(0)], NodeKind::child_graph);
+}
+
+TEST(Dot, ATextBeyondTheLimitIsAnError) {
+  import::ReadOptions options;
+  options.limits.max_string_bytes = 20;
+  const std::string fits = wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"0\\nk\\n\"];\n");
+  EXPECT_TRUE(read_with("dot", fits, options));
+  const std::string label(21, 'n');
+  for (const std::string& text : {wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"" + label + "\"];\n"), wrap("\"graph_1_node_0\"[shape=\"octagon\" label=<" + label + ">];\n"),
+                                  wrap("a[b=c " + label + "=d];\n"), wrap("\"" + label + "\";\n"), wrap("a -> \"" + label + "\";\n"), wrap("a:\"" + label + "\" -> b;\n"), wrap("label=" + label + ";\n"),
+                                  wrap("subgraph " + label + " {}\n")}) {
+    const auto recording = read_with("dot", text, options);
+    ASSERT_FALSE(recording) << text;
+    EXPECT_EQ(recording.error().code, ErrorCode::limit) << text;
+    EXPECT_LE(text.find(label) - recording.error().offset_bytes, 1U) << text;
+  }
+}
+
+TEST(Dot, OffsetsCountAByteOrderMark) {
+  const std::string body = wrap("\"graph_1_node_0\"[shape=\"octagon\" label=\"0\\nk\\n\"];\n\"graph_1_node_0\" -> \"graph_1_node_9\";\n");
+  for (const std::string& text : {body, wrap("\"graph_1_node_0\" -> ;\n"), wrap("\"graph_1_node_0\" [label=\"0\\nk\\n\"];\n\"graph_1_node_0\" -> \"graph_1_node_0\";\n")}) {
+    const auto plain = read_with("dot", text), marked = read_with("dot", "\xef\xbb\xbf" + text);
+    ASSERT_EQ(plain.has_value(), marked.has_value());
+    if (!plain) {
+      EXPECT_EQ(marked.error().offset_bytes, plain.error().offset_bytes + 3);
+      continue;
+    }
+    ASSERT_EQ(plain->losses.size(), 1U);
+    EXPECT_EQ(marked->losses[0].offset_bytes, plain->losses[0].offset_bytes + 3);
+  }
 }
 
 TEST(Dot, BadEdgesAreCountedAndSpoilTheFact) {
