@@ -248,6 +248,13 @@ def kineto_cases():
     yield Case("a list of events that begins with a number", ("[1, " + LAUNCH + ", " + kernel(10) + "]").encode(), 4,
                says=["may be GPU operations were left out", "1 launch"])
     lost = kernel(12, "b").replace('"stream": 7, ', "").replace('"tid": 7', '"tid": 100')
+    yield Case("an operation twice", trace([LAUNCH, kernel(10), kernel(12, "b"), kernel(10)]), 4, says=["operations that are in the file twice", "spoils .*replay_streams"])
+    yield Case("a launch call twice", trace([LAUNCH, LAUNCH, kernel(10)]), 4, says=["launch calls that are in the file twice", "spoils .*replay_streams"])
+    yield Case("two launch calls with one id", trace([LAUNCH, LAUNCH.replace('"ts": 1,', '"ts": 11,'), kernel(10), kernel(12)]), 4,
+               says=["with the correlation id of another one", "spoils .*replay_streams"])
+    yield Case("empty events", trace([LAUNCH, "{}", kernel(10), "{}"]), 0, says=["2 events without any property|events without any property.*2"])
+    yield Case("two processes with one id in one row", trace([LAUNCH, LAUNCH.replace('"ts": 1,', '"ts": 2,').replace('"pid": 9', '"pid": 10'), kernel(10), kernel(12)]), 4,
+               says=["in rows that do not tell of which process they are"])
     yield Case("a missing stream", trace([LAUNCH, kernel(10), lost]), 4, says=["without a stream", "spoils replay_streams"])
     lost = kernel(12, "b").replace('"device": 0, ', "").replace('"pid": 0', '"pid": 3')
     yield Case("a missing device", trace([LAUNCH, kernel(10), lost]), 4, says=["without a device", "spoils replay_streams"])
@@ -260,13 +267,6 @@ def kineto_cases():
     for key, good in (("ph", '"X"'), ("cat", '"kernel"'), ("name", '"k"'), ("grid", "[1, 1, 1]"), ("block", "[32, 1, 1]")):
         for value in ("null", "5", "{}"):
             yield Case(f"{key} {value}", trace([LAUNCH, kernel(10), kernel(12).replace(f'"{key}": {good}', f'"{key}": {value}')]), 4, says=["data loss: .*spoils"])
-    yield Case("an operation twice", trace([LAUNCH, kernel(10), kernel(12, "b"), kernel(10)]), 4, says=["operations that are in the file twice", "spoils .*replay_streams"])
-    yield Case("a launch call twice", trace([LAUNCH, LAUNCH, kernel(10)]), 4, says=["launch calls that are in the file twice", "spoils .*replay_streams"])
-    yield Case("two launch calls with one id", trace([LAUNCH, LAUNCH.replace('"ts": 1,', '"ts": 11,'), kernel(10), kernel(12)]), 4,
-               says=["with the correlation id of another one", "spoils .*replay_streams"])
-    yield Case("empty events", trace([LAUNCH, "{}", kernel(10), "{}"]), 0, says=["2 events without any property|events without any property.*2"])
-    yield Case("two processes with one id in one row", trace([LAUNCH, LAUNCH.replace('"ts": 1,', '"ts": 2,').replace('"pid": 9', '"pid": 10'), kernel(10), kernel(12)]), 4,
-               says=["in rows that do not tell of which process they are"])
     yield Case("arguments that are none", trace([LAUNCH, kernel(10), kernel(12).split(', "args"')[0] + ', "args": 5}']), 4, says=["may be GPU operations"])
     yield Case("a damaged launch call", trace([LAUNCH, kernel(10), LAUNCH.replace('"ts": 1', '"ts": null')]), 4, says=["may be graph launch calls", "spoils replay_streams"])
     yield Case("a category that is not known", trace([LAUNCH, kernel(10), kernel(12).replace('"kernel"', '"kernels"')]), 4, says=["category that this version does not know"])
@@ -347,8 +347,8 @@ def nsys_cases(folder):
     yield Case("a page that is its own child", bytes(large), 2, "database", offset=False)
     yield Case("ids of 2^32 and more", database(folder, [(row, (200, 210, 0, 1 << 32, (1 << 63) - 1))]), 4,
                says=["correlation id is no 32-bit number"])
-    yield Case("names that are missing", database(folder, [("UPDATE StringIds SET id = 9223372036854775807 WHERE id = 2", ())]), 0,
-               says=["kernels without a name"])
+    yield Case("names that are missing", database(folder, [("UPDATE StringIds SET id = 9223372036854775807 WHERE id = 2", ())]), 4,
+               says=["kernels without a usable name", "spoils kernel_names"])
     yield Case("NUL and ANSI in names",
                database(folder, [("UPDATE StringIds SET value = ? WHERE id = 2", (ANSI + "\0" + ANSI,))]), 0)
     yield Case("duplicate keys", database(folder, [("DROP TABLE StringIds", ()), ("CREATE TABLE StringIds (id INTEGER, value TEXT)", ()),
@@ -367,6 +367,14 @@ def nsys_cases(folder):
                says=["without a correlation id, while others have one", "spoils .*replay_times"])
     yield Case("a correlation id that is text", database(folder, [(update + "correlationId = 'zz' WHERE start = 110", ())]), 4,
                says=["correlation id is no 32-bit number"])
+    yield Case("a grid that is text", database(folder, [(update + "gridX = 'x' WHERE start = 110", ())]), 4, says=["launch configuration is none", "spoils .*launch_config"])
+    yield Case("a launch call whose name is missing", database(folder, [("DELETE FROM StringIds WHERE id = 1", ())]), 4, says=["they may be graph launches"])
+    page = bytearray(small[:512])
+    page[28:32] = struct.pack(">I", 1)
+    page[100:108] = struct.pack(">BHHHB", 13, 0, 0, 512, 0)  # no table in it
+    page[108:] = bytes(404)
+    yield Case("all tables in a write-ahead log", bytes(page), 2, r"not whole: \S+/all_tables_in_a_write-ahead_log\.sqlite-wal holds 4152 bytes", offset=False,
+               beside={"-wal": bytes(4152)})
     yield Case("a cut of one byte", small[:-1], 2, r"the database is cut short: \d+ bytes of \d+")
     # What SQLite keeps beside a database is a part of it.
     yield Case("rows in a write-ahead log", small, 2, r"not whole: \S+/rows_in_a_write-ahead_log\.sqlite-wal holds 4152 bytes .*wal_checkpoint", offset=False,

@@ -38,6 +38,8 @@ Recognised recognise(std::string_view prefix) {
   return result;
 }
 
+bool is_database(std::string_view prefix) { return prefix.starts_with(std::string_view("SQLite format 3\0", 16)); }
+
 std::string known_formats() {
   std::string names;
   for (const auto& importer : all_importers()) {
@@ -87,7 +89,9 @@ void expand_directory(const std::string& directory, std::vector<std::string>& ou
       continue;
     }
     auto prefix = (*source)->peek();
-    const bool known = prefix && recognise(*prefix).importer != nullptr;
+    bool known = prefix && recognise(*prefix).importer != nullptr;
+    // An export whose tables are still in the log beside it: reading it gives the error.
+    if (prefix && !known && has_own_suffix(it->path()) && is_database(*prefix)) known = !check_database_is_whole(it->path().string());
     // Nobody else's files are called so: one that begins with something else is damaged.
     const bool capture = without_compression(it->path()).ends_with(".cgl.jsonl");
     if (known || capture || ((!prefix || prefix->empty()) && has_own_suffix(it->path()))) out.push_back(it->path().string());
@@ -131,6 +135,9 @@ base::Result<ir::Recording> open_and_read(const std::string& path, const ReadOpt
   if (prefix->empty()) return make_error(ErrorCode::unknown_format, "the file is empty").with_file(path);
   const Recognised recognised = recognise(*prefix);
   if (recognised.importer == nullptr) {
+    // Its tables may not have been written into it yet.
+    if (is_database(*prefix) && !source.plain_path().empty())
+      if (auto whole = check_database_is_whole(source.plain_path()); !whole) return std::move(whole).error().with_file(path);
     if (!recognised.foreign_name.empty())
       return make_error(ErrorCode::foreign_format,
                         fmt::format("this is {}, which cglint does not read", recognised.foreign_name))

@@ -34,29 +34,6 @@ std::string uri_of(std::string_view path) {
   return uri + "?mode=ro&immutable=1";
 }
 
-// SQLite keeps what a writer has not yet put into the database, or not yet taken out of it again, in files beside it. They are not read
-// here (that may write to them), so that a database with one is not whole.
-base::Result<void> check_files_beside(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code failed;
-  const fs::path real = fs::canonical(path, failed);  // as SQLite names them
-  if (failed) return {};                               // opening it gives the error
-  const std::string wal = real.string() + "-wal", journal = real.string() + "-journal";
-  // A log without frames is a header alone, and a journal that was used up begins with a zero.
-  if (const std::uint64_t bytes = fs::file_size(wal, failed); !failed && bytes > kWalHeaderBytes)
-    return make_error(ErrorCode::malformed,
-                      fmt::format("the database is not whole: {} holds {} that it lacks, since another program still writes it or was "
-                                  "stopped. Wait for its end or export again; to take over what was written: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'",
-                                  wal, base::count_of(bytes, "byte")));
-  std::ifstream file(journal, std::ios::binary);
-  if (const int first = file.get(); file && first != 0)
-    return make_error(ErrorCode::malformed,
-                      fmt::format("the database is not whole: {} tells of a change that has not ended, since another program still writes "
-                                  "it or was stopped. Wait for its end or export again; to take the change back: sqlite3 FILE 'PRAGMA user_version'",
-                                  journal));
-  return {};
-}
-
 // SQLite reads pages that are not there as empty. The header tells how many there are, unless a program that does not keep that number
 // changed the database last.
 base::Result<void> check_length(std::string_view header, std::uint64_t bytes) {
@@ -81,6 +58,27 @@ base::Result<void> check_length(std::string_view header, std::uint64_t bytes) {
 }
 
 }  // namespace
+
+base::Result<void> check_files_beside(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path real = fs::canonical(path, failed);  // as SQLite names them
+  if (failed) return {};                               // opening it gives the error
+  const std::string wal = real.string() + "-wal", journal = real.string() + "-journal";
+  // A log without frames is a header alone, and a journal that was used up begins with a zero.
+  if (const std::uint64_t bytes = fs::file_size(wal, failed); !failed && bytes > kWalHeaderBytes)
+    return make_error(ErrorCode::malformed,
+                      fmt::format("the database is not whole: {} holds {} that it lacks, since another program still writes it or was "
+                                  "stopped. Wait for its end or export again; to take over what was written: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'",
+                                  wal, base::count_of(bytes, "byte")));
+  std::ifstream file(journal, std::ios::binary);
+  if (const int first = file.get(); file && first != 0)
+    return make_error(ErrorCode::malformed,
+                      fmt::format("the database is not whole: {} tells of a change that has not ended, since another program still writes "
+                                  "it or was stopped. Wait for its end or export again; to take the change back: sqlite3 FILE 'PRAGMA user_version'",
+                                  journal));
+  return {};
+}
 
 std::string Columns::select(std::string_view where) const {
   std::string sql = "SELECT ";

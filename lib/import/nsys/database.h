@@ -68,6 +68,10 @@ class Rows {
   std::uint64_t count_ = 0;
 };
 
+// SQLite keeps what a writer has not yet put into the database, or not yet taken out of it again, in files beside it. They are not read
+// here (that may write to them), so that a database with one is not whole: an error.
+base::Result<void> check_files_beside(const std::string& path);
+
 class Database {
  public:
   // From the source's file where there is one, else from its bytes.

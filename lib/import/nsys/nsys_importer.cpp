@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "import/common/timeline.h"
 #include "import/nsys/database.h"
@@ -72,7 +73,9 @@ class NsysReader {
     if (!present->empty()) any_table_ = true;
     return Columns(table, *std::move(present), std::move(wanted));
   }
+  // Empty, and noted as missing, if the id stands for no text.
   base::Result<ir::StringId> string(std::int64_t id);
+  [[nodiscard]] bool is_missing(std::int64_t id) const { return !missing_strings_.empty() && missing_strings_.contains(id); }
   // The number of the process with this globalPid or globalTid (its upper 40 bits name it).
   std::uint32_t process_of(std::int64_t global);
   // Of an operation: exports without globalPid have one process, that of the launches.
@@ -103,11 +106,13 @@ class NsysReader {
   bool any_table_ = false;
   std::optional<Rows> string_query_;
   std::unordered_map<std::int64_t, ir::StringId> strings_;
+  std::unordered_set<std::int64_t> missing_strings_;
   std::vector<ir::StringId> small_strings_;  // of ids below kSmallStringIds, invalid: not looked up yet
   std::unordered_map<std::int64_t, std::uint32_t> processes_;
   std::pair<std::int64_t, std::uint32_t> last_process_{-1, 0};  // no key has its lower bits set
   std::uint64_t bad_rows_ = 0, unnamed_ = 0, without_device_ = 0, without_stream_ = 0, bad_correlations_ = 0, two_texts_ = 0;
-  std::uint64_t without_correlation_ = 0, lost_launches_ = 0;
+  std::uint64_t without_correlation_ = 0, lost_launches_ = 0, unknown_calls_ = 0, timeless_launches_ = 0;
+  std::uint64_t dangling_names_ = 0, bad_config_ = 0, bad_bytes_ = 0, bad_nodes_ = 0;
   bool any_correlation_ = false;  // some operation has one
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<GraphTraceRow>> graph_rows_;  // (process, exec) -> launches
   bool has_node_ops_ = false;
@@ -164,15 +169,18 @@ base::Result<ir::StringId> NsysReader::string(std::int64_t id) {
     return small_strings_[static_cast<std::size_t>(id)];
   const auto it = strings_.find(id);
   ir::StringId text = ir::kEmptyString;
-  if (it != strings_.end()) {
+  bool found = it != strings_.end();
+  if (found) {
     text = it->second;
   } else if (string_query_) {
     string_query_->bind(1, id);
     auto more = string_query_->next();
     if (!more) return std::move(more).error();
-    if (*more) text = recording_.intern(string_query_->text(0));
+    found = *more;
+    if (found) text = recording_.intern(string_query_->text(0));
     string_query_->reset();
   }
+  if (!found) missing_strings_.insert(id);
   if (!small) {
     strings_.emplace(id, text);
   } else {
@@ -250,15 +258,22 @@ base::Result<void> NsysReader::read_launches() {
     if (!*more) break;
     ids.push_back(names->integer(0));
   }
-  if (ids.empty()) return {};
-  TableScan calls(database_, *present, fmt::format("\"nameId\" IN ({})", fmt::join(ids, ", ")), scan_options_);
+  // A call whose name is not there could be a launch.
+  TableScan calls(database_, *present,
+                  fmt::format("\"nameId\" IN ({}) OR \"nameId\" IS NULL OR \"nameId\" NOT IN (SELECT \"id\" FROM \"StringIds\")", fmt::join(ids, ", ")),
+                  scan_options_);
   return calls.each_row([&](const IntegerRow& row) -> base::Result<void> {
+    if (std::find(ids.begin(), ids.end(), row.integer(4)) == ids.end()) {
+      ++unknown_calls_;
+      return {};
+    }
     if (row.is_null(3)) {  // its operations cannot be found
       ++lost_launches_;
       return {};
     }
     TimelineLaunch launch;
     const std::uint32_t process = process_of(row.integer(2));
+    if (!row.is_integer(0) || !row.is_integer(1) || row.integer(1) < row.integer(0)) ++timeless_launches_;
     launch.start_ns = row.integer(0);
     launch.dur_ns = std::max<std::int64_t>(0, row.integer(1) - launch.start_ns);
     launch.correlation = correlation_key(process, correlation_of(row, 3));
@@ -267,6 +282,10 @@ base::Result<void> NsysReader::read_launches() {
     return {};
   });
 }
+
+// Given, but as something that is no number of a size or an id.
+bool is_none(const IntegerRow& row, int column) { return !row.is_null(column) && (!row.is_integer(column) || row.integer(column) < 0); }
+bool is_no_u32(const IntegerRow& row, int column) { return is_none(row, column) || row.integer(column) > 0xffffffff; }
 
 // graphNodeId is graph << 32 | node; graphId has a column of its own since schema 3.24.
 template <typename Row>
@@ -313,6 +332,7 @@ base::Result<void> NsysReader::read_operations(std::string_view table, std::init
     op.correlation = correlation_of(row, 4);
     if (row.is_null(4)) ++without_correlation_;
     any_correlation_ = any_correlation_ || op.correlation != 0;
+    if (is_none(row, 6) || is_none(row, 7)) ++bad_nodes_;
     op.node = timeline_.intern_node(node_of(row, 6, 7));
     op.shape = timeline_.intern_shape(*shape);
     op.lane = lane_of(row, 2, 3, process);
@@ -328,17 +348,27 @@ base::Result<void> NsysReader::read_kernels() {
        "dynamicSharedMemory", "registersPerThread"},
       [&](const IntegerRow& row) -> base::Result<OpShape> {
         OpShape shape;
+        bool dangles = false;
         for (const int column : {kFirstOwn, kFirstOwn + 1, kFirstOwn + 2}) {
           if (row.is_null(column)) continue;
-          auto name = string(row.integer(column));
+          const bool is_id = row.is_integer(column);
+          auto name = is_id ? string(row.integer(column)) : base::Result<ir::StringId>(ir::kEmptyString);
           if (!name) return std::move(name).error();
           shape.name = *name;
+          dangles = dangles || !is_id || is_missing(row.integer(column));
           if (shape.name != ir::kEmptyString) break;
         }
         if (!shape.name.is_valid() || shape.name == ir::kEmptyString) {
           shape.name = ir::kEmptyString;
           ++unnamed_;
+        } else if (dangles) {
+          ++dangling_names_;
         }
+        for (int own = 3; own <= 11; ++own)
+          if (is_no_u32(row, kFirstOwn + own)) {
+            ++bad_config_;
+            break;
+          }
         const auto number = [&](int own) { return to_u32(row.integer(kFirstOwn + own)); };
         shape.grid = {number(3), number(4), number(5)};
         shape.block = {number(6), number(7), number(8)};
@@ -352,6 +382,7 @@ base::Result<void> NsysReader::read_copies(std::string_view table, NodeKind kind
   return read_operations(table, {"bytes", "copyKind"}, [&](const IntegerRow& row) -> base::Result<OpShape> {
     OpShape shape;
     shape.kind = kind;
+    if (is_none(row, kFirstOwn) || is_none(row, kFirstOwn + 1)) ++bad_bytes_;
     shape.name = recording_.intern(kind == NodeKind::memset ? std::string_view("Memset") : copy_name(row.integer(kFirstOwn + 1)));
     shape.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(row.integer(kFirstOwn), 0));
     return shape;
@@ -587,7 +618,26 @@ base::Result<void> NsysReader::read(const ReadOptions& options) {
   if (two_texts_ != 0)
     recording_.add_loss(ir::Loss::Severity::data_loss, "string ids that stand for two texts; the first was taken", two_texts_,
                         ~std::uint64_t{0}, {Fact::kernel_names});
-  if (unnamed_ != 0) recording_.add_loss(ir::Loss::Severity::info, "kernels without a name", unnamed_);
+  if (unknown_calls_ != 0) {
+    recording_.add_loss(ir::Loss::Severity::data_loss, "calls whose name id stands for no text were left out: they may be graph launches",
+                        unknown_calls_, ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+    timeline_.lost_anywhere = true;
+  }
+  if (timeless_launches_ != 0)
+    recording_.add_loss(ir::Loss::Severity::info, "graph launch calls without usable times", timeless_launches_);
+  // Operations of several launches are matched by what they are, so that these facts go as well.
+  const auto doubt = [&](std::string_view what, std::uint64_t count, ir::FactSet facts) {
+    if (count == 0) return;
+    recording_.add_loss(ir::Loss::Severity::data_loss, what, count, ~std::uint64_t{0}, facts);
+    for (int i = 0; i < ir::kFactCount; ++i)
+      if (const auto fact = static_cast<Fact>(i); facts.contains(fact)) timeline_.spoiled.push_back({fact, recording_.intern(what)});
+  };
+  doubt("kernels without a usable name", unnamed_, {Fact::kernel_names});
+  doubt("kernels one of whose name ids stands for no text; another one was taken", dangling_names_, {Fact::kernel_names});
+  doubt("GPU operations whose launch configuration is none (grid, block, registers or shared memory)", bad_config_,
+        {Fact::launch_config, Fact::node_identity});
+  doubt("copies and fills whose kind or size is no number", bad_bytes_, {Fact::node_identity, Fact::replay_times});
+  doubt("GPU operations whose graph or node id is none", bad_nodes_, {Fact::node_identity, Fact::replay_streams, Fact::replay_times});
   recording_.has_timeline = !timeline_.ops.empty();
   CGLINT_TRY(timeline_.build_graphs(options));
   return build_graph_mode(options);
@@ -620,6 +670,8 @@ class NsysImporter final : public Importer {
 };
 
 }  // namespace
+
+base::Result<void> check_database_is_whole(const std::string& path) { return nsys::check_files_beside(path); }
 
 std::unique_ptr<Importer> make_nsys_importer() { return std::make_unique<NsysImporter>(); }
 

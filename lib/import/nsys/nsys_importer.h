@@ -2,11 +2,15 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "import/common/importer.h"
 
 namespace cglint::import {
 
 std::unique_ptr<Importer> make_nsys_importer();
+
+// An error if files beside a SQLite database hold what it lacks: all of its tables, perhaps.
+base::Result<void> check_database_is_whole(const std::string& path);
 
 }  // namespace cglint::import

@@ -282,6 +282,54 @@ TEST(NsysDamage, OperationsWithoutDeviceOrStreamSpoilTheStreams) {
   }
 }
 
+TEST(NsysDamage, NamesNumbersAndSizesThatAreNoneAreLosses) {
+  const std::string kernels = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET ";
+  const std::string copies = "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, "
+                             "globalPid INTEGER, bytes INTEGER, copyKind INTEGER, graphNodeId INTEGER, graphId INTEGER);";
+  const auto copy = [&](std::string_view bytes, std::string_view kind) {
+    return copies + fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (10500, 10600, 0, 7, 10, {}, {}, {}, {}, 9)", kGlobalPid, bytes, kind, kGraph + 4);
+  };
+  struct Case {
+    std::string damage, loss;
+    std::uint64_t count;
+    ir::FactSet facts;
+  };
+  const ir::FactSet names = {Fact::kernel_names}, config = {Fact::launch_config, Fact::node_identity}, bytes = {Fact::node_identity, Fact::replay_times},
+                    nodes = {Fact::node_identity, Fact::replay_streams, Fact::replay_times}, timeline = {Fact::replay_streams, Fact::replay_times};
+  for (const Case& c : {Case{kernels + "mangledName = 99 WHERE start = 10310", "stands for no text", 1, names},
+                        {kernels + "mangledName = 'x' WHERE start = 10310", "stands for no text", 1, names},
+                        {kernels + "mangledName = 99, demangledName = 98, shortName = NULL WHERE start = 10310", "kernels without a usable name", 1, names},
+                        {kernels + "mangledName = NULL, demangledName = NULL, shortName = NULL WHERE start = 10310", "kernels without a usable name", 1, names},
+                        {"DELETE FROM StringIds WHERE id = 4", "kernels without a usable name", 2, names},
+                        {kernels + "gridX = 'four' WHERE start = 10310", "launch configuration is none", 1, config},
+                        {kernels + "gridX = 4.5 WHERE streamId = 20", "launch configuration is none", 2, config},
+                        {kernels + "blockY = -1, gridZ = 4294967296 WHERE start = 10310", "launch configuration is none", 1, config},
+                        {copy("'many'", "8"), "size is no number", 1, bytes},
+                        {copy("-4", "8"), "size is no number", 1, bytes},
+                        {copy("64", "'d'"), "size is no number", 1, bytes},
+                        {kernels + "graphNodeId = 'x' WHERE start = 10310", "graph or node id is none", 1, nodes},
+                        {kernels + "graphId = x'09' WHERE start = 10310", "graph or node id is none", 1, nodes},
+                        {"DELETE FROM StringIds WHERE id = 1", "they may be graph launches", 2, timeline},
+                        {"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET nameId = NULL WHERE correlationId = 10", "they may be graph launches", 1, timeline},
+                        {"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET nameId = 77 WHERE correlationId = 10", "they may be graph launches", 1, timeline}}) {
+    SCOPED_TRACE(c.damage);
+    TemporaryFolder folder;
+    std::vector<std::string> sql = node_mode();
+    sql.push_back(c.damage);
+    const ir::Recording recording = read(make_database(folder, "a.sqlite", sql));
+    EXPECT_EQ(loss_count(recording, c.loss), c.count);
+    for (const ir::Loss& loss : recording.losses)
+      EXPECT_TRUE(recording.text(loss.what).find(c.loss) == std::string_view::npos || loss.severity == ir::Loss::Severity::data_loss);
+    ASSERT_GE(recording.graphs.size(), 1U);
+    for (int f = 0; f < ir::kFactCount; ++f)
+      EXPECT_FALSE(c.facts.contains(static_cast<Fact>(f)) && recording.graphs[ir::GraphId(0)]->facts.contains(static_cast<Fact>(f))) << f;
+  }
+  TemporaryFolder folder;
+  std::vector<std::string> sql = node_mode();
+  sql.push_back(copy("64", "8"));
+  for (const ir::Loss& loss : read(make_database(folder, "a.sqlite", sql)).losses) EXPECT_EQ(loss.severity, ir::Loss::Severity::info);
+}
+
 TEST(NsysDamage, OperationsWithoutACorrelationIdMakeLaunchesIncomplete) {
   const std::string kernels = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = ",
                     calls = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = ";
@@ -389,6 +437,21 @@ TEST(NsysDamage, FilesBesideTheDatabase) {
   EXPECT_EQ(error_of(path), "") << "closed, the log is folded in";
   std::filesystem::create_symlink("killed.sqlite", folder.path() + "/link.sqlite");
   EXPECT_NE(error_of(folder.path() + "/link.sqlite").find("/killed.sqlite-wal holds "), std::string::npos) << "of the file that the link leads to";
+
+  // All of it is in the log: there is nothing that tells an export from other databases.
+  const std::string log_only = folder.path() + "/log_only.sqlite";
+  ASSERT_EQ(sqlite3_open(log_only.c_str(), &writer), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(writer, "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0", nullptr, nullptr, nullptr), SQLITE_OK);
+  for (const std::string& sql : all) ASSERT_EQ(sqlite3_exec(writer, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+  std::filesystem::create_directory(folder.path() + "/logs");
+  std::filesystem::copy_file(log_only, folder.path() + "/logs/a.sqlite");
+  std::filesystem::copy_file(log_only + "-wal", folder.path() + "/logs/a.sqlite-wal");
+  sqlite3_close(writer);
+  EXPECT_NE(error_of(folder.path() + "/logs/a.sqlite").find("/a.sqlite-wal holds "), std::string::npos) << error_of(folder.path() + "/logs/a.sqlite");
+  const std::vector<std::string> folders = {folder.path() + "/logs"};
+  const auto listed = expand_paths(folders);
+  ASSERT_TRUE(listed);
+  EXPECT_EQ(*listed, std::vector<std::string>{folder.path() + "/logs/a.sqlite"});
 
   folder.write("whole.sqlite-wal", "");
   folder.write("whole.sqlite-journal", std::string(512, '\0'));  // as journal_mode=PERSIST leaves it
