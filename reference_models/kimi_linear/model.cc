@@ -98,6 +98,7 @@ kernels::MlaDecode decode_call(const StackOptions& options, int sm_count) {
   call.heads = kHeads;
   call.page_size = kPageSize;
   call.max_pages = pages_per_sequence(options);
+  call.cache_pages = std::int64_t{options.batch} * call.max_pages;
   call.softmax_scale = 1.0F / std::sqrt(static_cast<float>(kQueryHead));
   call.splits = kernels::mla_decode_splits(options.batch, kHeads, options.context + 1, sm_count);
   return call;

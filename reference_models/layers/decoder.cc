@@ -298,6 +298,7 @@ kernels::MlaDecode Decoder::attention_call() const {
   call.heads = shape_.heads;
   call.page_size = kPageSize;
   call.max_pages = pages();
+  call.cache_pages = std::int64_t{batch_} * pages();
   call.softmax_scale = 1.0F / std::sqrt(static_cast<float>(kQueryHead));
   call.splits = kernels::mla_decode_splits(batch_, shape_.heads, options_.context + 1, sm_count_);
   return call;

@@ -1,5 +1,7 @@
 #include "tests/fake_cuda.h"
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -38,6 +40,15 @@ void enqueue(cudaStream_t stream, Node node) {
   tail = {index};
   node.stream = stream;
   state().graph.nodes.push_back(std::move(node));
+}
+
+// As far as anyone reads a tensor map: the address in its first word.
+CUresult encode_tensor_map(CUtensorMap* map, CUtensorMapDataType, cuuint32_t, void* address, const cuuint64_t*, const cuuint64_t*,
+                           const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                           CUtensorMapFloatOOBfill) {
+  *map = {};
+  std::memcpy(map, &address, sizeof address);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -162,6 +173,22 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
   return cudaSuccess;
 }
+static cudaError_t entry_point(const char* symbol, void** function, cudaDriverEntryPointQueryResult* found) {
+  const bool is_known = std::strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
+  *function = is_known ? reinterpret_cast<void*>(encode_tensor_map) : nullptr;
+  if (found != nullptr) *found = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  return entry_point(symbol, function, found);
+}
+#else
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long, cudaDriverEntryPointQueryResult* found) {
+  return entry_point(symbol, function, found);
+}
+#endif
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   state().events[event] = state().streams[stream];

@@ -326,6 +326,27 @@ TEST(CacheWrite, IsOrderedBeforeAttentionUnlessTheJoinIsLateOrMissing) {
   }
 }
 
+// On an H200, where they were compiled, models get the kernels for it. Models that say with which tiles they run, run with them.
+TEST(Sm90, HasItsOwnKernels) {
+  StackOptions options;
+  options.layers = 3;
+  Loaded attention(mla_two_stream_model(), options);
+  const Graph decode = step_of(mla_two_stream_model(), *attention.model, true);
+  EXPECT_EQ(nodes_named(decode, "mla_decode_split_tensor").size(), 3U * CGLINT_SM90_KERNELS);
+  EXPECT_EQ(nodes_named(decode, "mla_decode_combine_tensor").size(), 3U * CGLINT_SM90_KERNELS);
+  EXPECT_EQ(nodes_named(decode, "mla_decode_combine").size(), 3U);
+  Loaded experts(deepseek_moe_model(), options);
+  const Graph layers = step_of(deepseek_moe_model(), *experts.model, true);
+  const std::size_t direct = nodes_named(layers, "moe_gemm_direct").size();
+  EXPECT_EQ(direct > 0, CGLINT_SM90_KERNELS != 0);
+  EXPECT_GT(nodes_named(layers, "moe_gemm_kernel").size(), direct);  // W13
+  for (const VariantInfo& variant : fused_moe_model().variants) {
+    options.variant = variant.name;
+    Loaded loaded(fused_moe_model(), options);
+    EXPECT_TRUE(nodes_named(step_of(fused_moe_model(), *loaded.model, true), "moe_gemm_direct").empty()) << variant.name;
+  }
+}
+
 TEST(LateWait, LeavesNothingToOverlap) {
   StackOptions options;
   options.layers = 3;

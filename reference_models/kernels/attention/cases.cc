@@ -596,6 +596,7 @@ void add_attention_case(std::vector<KernelCase>& cases, const std::string& label
     call.heads = heads;
     call.page_size = kPageSize;
     call.max_pages = pages;
+    call.cache_pages = pages_per_copy * state->copies;
     call.softmax_scale = 0.0721688f;  // 1 / sqrt(192)
     call.cache_is_settled = true;
     call.splits = mla_decode_splits(batch, heads, context, sm_count());
@@ -841,10 +842,15 @@ void register_attention_cases(std::vector<KernelCase>& cases) {
       add_attention_case(cases, "k2 tp8 8 heads", 8, batch, context, false);
       add_attention_case(cases, "k2 tp8 8 heads", 8, batch, context, true);
     }
-    add_attention_case(cases, "v3 tp8 16 heads", 16, 1, context, true);
-    add_attention_case(cases, "v3 tp8 16 heads", 16, 8, context, true);
+    for (const bool pdl : {false, true}) {
+      add_attention_case(cases, "v3 tp8 16 heads", 16, 1, context, pdl);
+      add_attention_case(cases, "v3 tp8 16 heads", 16, 8, context, pdl);
+    }
   }
+  add_attention_case(cases, "k2 tp8 8 heads", 8, 1, 1000, false);  // fewer pages than parts
+  add_attention_case(cases, "k2 tp8 8 heads", 8, 5, 5000, false);
   add_attention_case(cases, "k2 tp8 8 heads", 8, 5, 5000, true);
+  add_attention_case(cases, "v3 tp8 16 heads", 16, 5, 5000, true);
   add_attention_case(cases, "k2 tp8 8 heads", 8, 64, 4096, true);
   add_attention_case(cases, "v3 whole 128 heads", 128, 4, 8192, true);
 

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "kernels/attention/mla_decode.h"
+#include "kernels/attention/mla_decode_tensor.h"
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
 
@@ -538,6 +539,7 @@ cudaError_t mla_decode(const LaunchContext& ctx, const MlaDecode& attention, voi
     partials.values = static_cast<float*>(workspace);
     partials.stats = reinterpret_cast<float2*>(partials.values + parts * kLatentDim);
   }
+  if (mla_decode_takes_tensor(attention, device)) return mla_decode_tensor(ctx, attention, partials.values, partials.stats);
   const auto fits = [&](int stages) { return smem_bytes(stages) <= static_cast<size_t>(smem_limit); };
   if (fits(kMaxStages)) {
     status = launch_split<kMaxStages>(ctx, attention, partials);

@@ -26,6 +26,8 @@ struct MlaDecode {
   int heads = 0;
   int page_size = 64;  // 32, 64, 128, ...
   int max_pages = 0;   // row length of block_table; seq_lens[b] <= max_pages * page_size
+  // Pages of `cache`, all of them readable. 0, not known: the kernels that read it through a tensor map are not taken.
+  int64_t cache_pages = 0;
   float softmax_scale = 1;
   int splits = 1;  // parts each sequence is cut into, 1..kMlaMaxSplits
   // For programmatic launches: start loading the cache before pdl_wait(), while the previous kernel still runs.

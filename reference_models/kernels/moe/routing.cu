@@ -500,6 +500,137 @@ __global__ void __launch_bounds__(kPermuteThreads) moe_permute_kernel(const __gr
   }
 }
 
+template <int kPerLane>
+__device__ __forceinline__ uint32_t largest_of(const uint32_t (&keys)[kPerLane]) {
+  uint32_t level[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) level[i] = keys[i];
+#pragma unroll
+  for (int width = kPerLane; width > 1; width = (width + 1) / 2) {
+#pragma unroll
+    for (int i = 0; i < width / 2; ++i) level[i] = max(level[i], level[(width + 1) / 2 + i]);
+  }
+  return level[0];
+}
+
+// The same with one warp a token and kPerLane neighbouring experts a lane, all in registers, for logits without partial sums: with
+// many parts the block above, which has more loads under way, is faster. Groups are whole lanes.
+constexpr int kWarpTokens = 4;  // a block
+
+template <int kPerLane>
+__global__ void __launch_bounds__(kWarpTokens * 32) moe_topk_warp_kernel(const __grid_constant__ TopkArgs a) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int token = static_cast<int>(blockIdx.x) * kWarpTokens + (static_cast<int>(threadIdx.x) >> 5);
+  float bias[kPerLane] = {};
+  if (a.bias != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; i += 4) {
+      const float4 v = __ldg(reinterpret_cast<const float4*>(a.bias + lane * kPerLane + i));
+      bias[i] = v.x;
+      bias[i + 1] = v.y;
+      bias[i + 2] = v.z;
+      bias[i + 3] = v.w;
+    }
+  } else if (a.bias_bf16 != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) bias[i] = __bfloat162float(a.bias_bf16[lane * kPerLane + i]);
+  }
+  pdl_wait();
+  pdl_trigger();
+  if (token >= a.tokens) return;
+  float score[kPerLane];
+  const float* logits = a.logits + static_cast<int64_t>(token) * a.experts + lane * kPerLane;
+#pragma unroll
+  for (int i = 0; i < kPerLane; i += 4) {
+    const float4 v = *reinterpret_cast<const float4*>(logits + i);
+    score[i] = v.x;
+    score[i + 1] = v.y;
+    score[i + 2] = v.z;
+    score[i + 3] = v.w;
+  }
+  if (a.score == ScoreFunction::kSigmoid) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) score[i] = __fdividef(1.0f, 1.0f + __expf(-score[i]));
+  } else {
+    float top = score[0];
+#pragma unroll
+    for (int i = 1; i < kPerLane; ++i) top = fmaxf(top, score[i]);
+    top = warp_max(top);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      score[i] = __expf(score[i] - top);
+      sum += score[i];
+    }
+    const float inverse = 1.0f / warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) score[i] *= inverse;
+  }
+  uint32_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) keys[i] = ordered(score[i] + bias[i]);
+  if (a.num_groups > 1 && a.top_groups < a.num_groups) {  // a group is whole lanes
+    const int lanes = 32 / a.num_groups;
+    uint32_t best = 0;
+    uint32_t second = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      second = max(second, min(best, keys[i]));
+      best = max(best, keys[i]);
+    }
+    for (int offset = 1; offset < lanes; offset *= 2) {
+      const uint32_t other_best = __shfl_xor_sync(kFullWarp, best, offset);
+      const uint32_t other_second = __shfl_xor_sync(kFullWarp, second, offset);
+      second = max(min(best, other_best), max(second, other_second));
+      best = max(best, other_best);
+    }
+    const bool adds = a.bias != nullptr || a.bias_bf16 != nullptr;
+    const float worth = from_ordered(best) + (adds ? from_ordered(second) : 0.0f);
+    const int own = lane / lanes;
+    int better = 0;
+    for (int group = 0; group < a.num_groups; ++group) {
+      const float theirs = __shfl_sync(kFullWarp, worth, group * lanes);
+      better += theirs > worth || (theirs == worth && group < own) ? 1 : 0;
+    }
+    if (better >= a.top_groups) {
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) keys[i] = 0;
+    }
+  }
+  int kept = 0;
+  float weight = 0;
+  for (int k = 0; k < a.top_k; ++k) {
+    const uint32_t best = largest_of<kPerLane>(keys);
+    const uint32_t overall = __reduce_max_sync(kFullWarp, best);
+    const int owner = __ffs(static_cast<int>(__ballot_sync(kFullWarp, best == overall))) - 1;
+    uint32_t equal = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) equal |= keys[i] == overall ? 1u << i : 0u;
+    const uint32_t first = lane == owner ? equal & (0u - equal) : 0u;
+    float chosen = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if ((first >> i) & 1u) {
+        keys[i] = 0;
+        chosen = score[i];
+      }
+    }
+    const int index = __shfl_sync(kFullWarp, lane * kPerLane + __ffs(static_cast<int>(first)) - 1, owner);
+    chosen = __shfl_sync(kFullWarp, chosen, owner);
+    if (lane == k && overall != 0) {
+      kept = index;
+      weight = chosen;
+    }
+  }
+  const float sum = warp_sum(weight);
+  weight *= a.renormalize ? a.scaling / fmaxf(sum, 1e-20f) : a.scaling;
+  if (lane < a.top_k) {
+    const int64_t at = static_cast<int64_t>(token) * a.top_k + lane;
+    a.weights[at] = weight;
+    a.ids[at] = kept;
+  }
+}
+
 unsigned round_up_to_warp(int threads) {
   return static_cast<unsigned>((threads + 31) / 32 * 32);
 }
@@ -515,6 +646,15 @@ cudaError_t launch_moe_topk(const LaunchContext& ctx, const TopkArgs& args) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
+  const bool groups_are_lanes = args.num_groups == 1 || args.top_groups == args.num_groups || 32 % args.num_groups == 0;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(args.logits) % 16 == 0 && reinterpret_cast<uintptr_t>(args.bias) % 16 == 0;
+  if (args.splits == 1 && groups_are_lanes && is_aligned) {
+    const dim3 warp_grid(static_cast<unsigned>((args.tokens + kWarpTokens - 1) / kWarpTokens));
+    const dim3 warp_block(kWarpTokens * 32);
+    if (args.experts == 128) return launch(ctx, moe_topk_warp_kernel<4>, warp_grid, warp_block, 0, args);
+    if (args.experts == 256) return launch(ctx, moe_topk_warp_kernel<8>, warp_grid, warp_block, 0, args);
+    if (args.experts == 384) return launch(ctx, moe_topk_warp_kernel<12>, warp_grid, warp_block, 0, args);
+  }
   const dim3 grid(static_cast<unsigned>(args.tokens));
   const dim3 block(round_up_to_warp(args.experts));
   const bool groups_are_warps =

@@ -36,7 +36,7 @@ struct TopkArgs {
   int32_t* ids = nullptr;    // out, [tokens, top_k], best first; equal scores in order of expert
 };
 
-// One launch, one block a token.
+// One launch.
 [[nodiscard]] cudaError_t launch_moe_topk(const LaunchContext& ctx, const TopkArgs& args);
 
 struct AlignArgs {

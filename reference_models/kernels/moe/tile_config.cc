@@ -84,6 +84,7 @@ TileConfig nearest_supported(WeightType type, const TileConfig& config, int smem
   result.block_n = best->block_n;
   result.block_k = best->block_k;
   result.num_warps = best->num_warps;
+  result.is_direct = wanted.is_direct && wanted.block_m == best->block_m;
   result.num_stages = std::clamp(wanted.num_stages, kMinStages, kMaxStages);
   while (result.num_stages > kMinStages && smem_bytes(type, result) > smem_limit_bytes) --result.num_stages;
   return result;
@@ -116,6 +117,12 @@ int split_for(const TileConfig& config, int k) {
   return std::max(1, std::min(config.split_k, steps / 2));
 }
 
+// Where it was measured, on the shapes of W2.
+static bool is_faster_direct(WeightType type, const TileConfig& config, int n, int k, int tokens) {
+  const bool few = k == 256 ? tokens <= 8 : (k == 512 || k == 2048) && tokens == 1;
+  return type == WeightType::kFp8Block128 && config.block_m == 8 && n > k && n % 128 == 0 && few;
+}
+
 TileConfig tuned_config(WeightType type, int experts, int n, int k, int tokens, int top_k) {
   const TableEntry* best = nullptr;
   for (const TableEntry& entry : kTable) {
@@ -123,7 +130,11 @@ TileConfig tuned_config(WeightType type, int experts, int n, int k, int tokens, 
     if (entry.tokens > 2 * tokens || tokens > 2 * entry.tokens) continue;
     if (best == nullptr || std::abs(entry.tokens - tokens) < std::abs(best->tokens - tokens)) best = &entry;
   }
-  if (best != nullptr) return best->config;
+  if (best != nullptr) {
+    TileConfig config = best->config;
+    config.is_direct = is_faster_direct(type, config, n, k, tokens);
+    return config;
+  }
 
   const bool fp8 = type == WeightType::kFp8Block128;
   const double pairs_per_expert = static_cast<double>(tokens) * top_k / experts;

@@ -59,6 +59,7 @@ TEST(KernelTable, OffsetsOfArgumentStructs) {
   EXPECT_OFFSET(MoeGemmParams, args, 0);
   EXPECT_OFFSET(MoeGemmParams, group_m, 104);
   EXPECT_OFFSET(MoeGemmParams, stages, 108);
+  EXPECT_OFFSET(MoeGemmDirectParams, args, 0);
   EXPECT_OFFSET(MoeGemmArgs, x_scale, 8);
   EXPECT_OFFSET(MoeGemmArgs, w, 16);
   EXPECT_OFFSET(MoeGemmArgs, w_scale, 24);
@@ -202,6 +203,34 @@ TEST(TunedConfig, IsAlwaysSupportedAndNeverLeavesASplitEmpty) {
   // A shape in no table.
   EXPECT_TRUE(
       is_supported(WeightType::kBf16, tuned_config(WeightType::kBf16, 7, 520, 1048, 3, 2), kSm90Smem));
+}
+
+// The kernel without tiles: where it was measured faster, and only in what tuned_config() chooses.
+TEST(TunedConfig, AsksForTheDirectKernelForFewTokensOfFp8W2) {
+  const auto is_direct = [](WeightType type, const char* name, ExpertGemm gemm, int tokens) {
+    const MoePreset& preset = *find_preset(name);
+    return tuned_config(type, preset.local_experts, gemm_n(preset, gemm), gemm_k(preset, gemm), tokens, preset.top_k).is_direct;
+  };
+  constexpr WeightType kFp8 = WeightType::kFp8Block128;
+  for (const int tokens : {1, 2, 8}) EXPECT_TRUE(is_direct(kFp8, "k2-tp8", ExpertGemm::kW2, tokens)) << tokens;
+  EXPECT_FALSE(is_direct(kFp8, "k2-tp8", ExpertGemm::kW2, 9));
+  for (const char* name : {"k2-tp4", "k2-ep4", "kimi-linear-tp2"}) {
+    EXPECT_TRUE(is_direct(kFp8, name, ExpertGemm::kW2, 1)) << name;
+    EXPECT_FALSE(is_direct(kFp8, name, ExpertGemm::kW2, 2)) << name;
+  }
+  for (const MoePreset& preset : moe_presets()) {
+    for (const int tokens : {1, 8, 64}) {
+      EXPECT_FALSE(is_direct(kFp8, preset.name, ExpertGemm::kW13, tokens)) << preset.name;
+      EXPECT_FALSE(is_direct(WeightType::kBf16, preset.name, ExpertGemm::kW2, tokens)) << preset.name;
+    }
+  }
+  EXPECT_FALSE(nearest_supported(kFp8, engine_default_config(kFp8, 1, 384), kSm90Smem).is_direct);
+  TileConfig config = tuned_config(kFp8, 384, 7168, 256, 1, 8);
+  ASSERT_TRUE(config.is_direct);
+  MoeGemmArgs args;  // without block lists there is no expert to find
+  args.n = 7168;
+  args.k = 256;
+  EXPECT_FALSE(takes_moe_gemm_direct(tuned_config(kFp8, 384, 7168, 256, 1, 8), args));
 }
 
 TEST(SplitFor, LeavesTwoStepsToEverySplit) {

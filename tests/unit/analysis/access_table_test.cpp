@@ -279,6 +279,64 @@ TEST_F(AccessTableTest, StructsByValueGiveSizes) {
   EXPECT_EQ(table.coverage(first), AccessCoverage::complete);
 }
 
+// The fp8 kernel without tiles takes the same arguments.
+TEST_F(AccessTableTest, DirectExpertProductHasTheSameArguments) {
+  const ir::NodeId node = kernel(
+      "_ZN6cglint7kernels3moe51_GLOBAL__N__f2074397_18_moe_gemm_direct_cu_71a4be4922moe_gemm_direct_kernelINS2_6DirectILi4ELNS2_"
+      "11InstructionE0ELi4ELi0ELi6EEEEEvNS1_19MoeGemmDirectParamsE",
+      {word(0, kBase, 0), word(0, kBase + 0x1000, 8), word(0, kBase + 0x10000, 16), word(0, kBase + 0x14000, 24), word(0, kBase + 0x20000, 32),
+       word(0, 0, 40), word(0, kBase + 0x30000, 48), word(0, kBase + 0x30400, 56), word(0, kBase + 0x30800, 64), word(0, 8 | 8ULL << 32, 72),
+       word(0, 1 | 128ULL << 32, 80), word(0, 256, 88)});
+  const AccessTable table = build();
+  const auto row_at = [&](std::uint64_t begin) {
+    for (const Access& row : table.of(node))
+      if (row.begin == begin) return row;
+    return Access{};
+  };
+  EXPECT_EQ(row_at(kBase).end, kBase + 8 * 256);
+  EXPECT_EQ(row_at(kBase + 0x1000).end, kBase + 0x1000 + 8 * 2 * 4);
+  EXPECT_EQ(row_at(kBase + 0x20000).end, kBase + 0x20000 + 8 * 128 * 2);
+  EXPECT_EQ(row_at(kBase + 0x20000).mode, AccessMode::write);
+  EXPECT_EQ(row_at(kBase + 0x30000).end, kBase + 0x30000 + 8 * 8 * 4);
+  EXPECT_EQ(table.coverage(node), AccessCoverage::complete);
+  EXPECT_EQ(identities_->of(graph_->kernel(node)->function).role, KernelRole::moe_gemm);
+}
+
+// A tensor map is a struct whose first word is an address; its other words are the driver's.
+TEST_F(AccessTableTest, AttentionThroughATensorMap) {
+  const ir::NodeId split = kernel(
+      "_ZN6cglint7kernels53_GLOBAL__N__38037c9e_20_mla_decode_tensor_cu_d9e644ae30mla_decode_split_tensor_kernelINS1_8GeometryILi1ELi32ELi8E"
+      "Li1ELi5EEEEEv14CUtensorMap_stPK13__nv_bfloat16S8_PKiSA_PfP6float2iifbb",
+      {word(0, kBase, 0), word(0, 0x2a10'0000'1234, 8), word(0, kBase + 0x20000, 16), word(1, kBase + 0x10000), word(2, kBase),
+       word(3, kBase + 0x14000), word(4, kBase + 0x15000), word(5, kBase + 0x30000), word(6, kBase + 0x35000), word(7, 8, 0, 4),
+       word(8, 64, 0, 4), word(9, 0, 0, 4), word(10, 0, 0, 1), word(11, 0, 0, 1)});
+  const ir::NodeId combine = kernel(
+      "_ZN6cglint7kernels53_GLOBAL__N__38037c9e_20_mla_decode_tensor_cu_d9e644ae32mla_decode_combine_tensor_kernelILi16ELi128ELi4EEEvPKfPK6"
+      "float2P13__nv_bfloat16iibb",
+      {word(0, kBase + 0x30000), word(1, kBase + 0x35000), word(2, kBase + 0x20000), word(3, 8, 0, 4), word(4, 1, 0, 4), word(5, 0, 0, 1),
+       word(6, 0, 0, 1)},
+      32);
+  const AccessTable table = build();
+  const auto row_at = [&](ir::NodeId node, std::uint64_t begin) {
+    for (const Access& row : table.of(node))
+      if (row.begin == begin) return row;
+    return Access{};
+  };
+  EXPECT_EQ(row_at(split, kBase).mode, AccessMode::read);  // the cache, to the end of its allocation
+  EXPECT_EQ(row_at(split, kBase).end, kBase + 0x8000);
+  EXPECT_EQ(row_at(split, kBase + 0x10000).end, kBase + 0x10000 + 8 * 1152);
+  EXPECT_EQ(row_at(split, kBase + 0x20000).begin, 0U);  // a word of the map that looks like an address
+  EXPECT_EQ(row_at(split, kBase + 0x30000).mode, AccessMode::write);
+  EXPECT_EQ(row_at(split, kBase + 0x30000).end, kBase + 0x30000 + 8 * 2048);
+  EXPECT_EQ(row_at(split, kBase + 0x35000).end, kBase + 0x35000 + 8 * 8);
+  EXPECT_EQ(table.coverage(split), AccessCoverage::complete);
+  EXPECT_EQ(row_at(combine, kBase + 0x30000).end, kBase + 0x30000 + 8 * 2048);
+  EXPECT_EQ(row_at(combine, kBase + 0x20000).end, kBase + 0x20000 + 8 * 1024);
+  EXPECT_TRUE(row_at(combine, kBase + 0x20000).writes_all);
+  EXPECT_EQ(table.coverage(combine), AccessCoverage::complete);
+  EXPECT_EQ(identities_->of(graph_->kernel(split)->function).role, KernelRole::attention);
+}
+
 TEST_F(AccessTableTest, WritesAllMayDependOnTheLaunch) {
   const auto words = [&](std::uint64_t layout, std::uint64_t zero_padding) {
     return std::vector<ir::ParamWord>{word(0, kBase, 0),
