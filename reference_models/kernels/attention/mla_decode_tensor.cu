@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(G::kThreads, 1)
   constexpr int kRowTiles = kLatentDim / 16 / kWarps;  // of 16 value columns a warp
   constexpr int kStride = G::kScoreStride;
   constexpr int kPageShift = kTile == 64 ? 0 : kTile == 32 ? 1 : 2;  // log2 of the tiles in a page
+
   extern __shared__ __align__(1024) unsigned char smem[];
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread & 31;
@@ -436,7 +437,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t head_tile = blockIdx.y;
   const int64_t head_tiles = gridDim.y;
   const int64_t sequence = blockIdx.z;
-  const float* from = partial_values + (sequence * splits * head_tiles + head_tile) * (kLatentDim * 8) + static_cast<int64_t>(blockIdx.x) * (kDims * 8) + vector * 4;
+  const float* from = partial_values + (sequence * splits * head_tiles + head_tile) * (kLatentDim * 8) +
+                      static_cast<int64_t>(blockIdx.x) * (kDims * 8) + vector * 4;
   const float2* from_stats = partial_stats + (sequence * splits * head_tiles + head_tile) * 8 + (vector & 1) * 4;
   float4 part[kParts];
   float4 low[kParts];

@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(D::kWarps * 32, D::kMinBlocks) moe_gemm_direct
   const int chunks = kSingle ? 1 : a.k / kChunkBytes;
   const int first = kSingle ? 0 : static_cast<int>(blockIdx.y) * p.chunks_per_split;
   const int count = kSingle ? 1 : min(p.chunks_per_split, chunks - first);
-  const char* row = static_cast<const char*>(a.w) + (static_cast<int64_t>(expert) * a.n + n0 + g) * a.k + static_cast<int64_t>(first) * kChunkBytes + t * 16;
+  const char* row = static_cast<const char*>(a.w) + (static_cast<int64_t>(expert) * a.n + n0 + g) * a.k +
+                    static_cast<int64_t>(first) * kChunkBytes + t * 16;
   const int64_t eight_rows = static_cast<int64_t>(a.k) * 8;
   const float* w_scale = a.w_scale + (static_cast<int64_t>(expert) * ((a.n + 127) / 128) + n0 / 128) * columns + first * kScales;
 
@@ -115,7 +116,8 @@ __global__ void __launch_bounds__(D::kWarps * 32, D::kMinBlocks) moe_gemm_direct
   const int pair1 = __shfl_sync(0xffffffffu, pair, 8 * t + 4);
   const int x_row0 = __shfl_sync(0xffffffffu, x_row, 8 * t);
   const int x_row1 = __shfl_sync(0xffffffffu, x_row, 8 * t + 4);
-  const char* x = static_cast<const char*>(a.x) + static_cast<int64_t>(max(x_row, 0)) * a.k + static_cast<int64_t>(first) * kChunkBytes + t * 16;
+  const char* x = static_cast<const char*>(a.x) + static_cast<int64_t>(max(x_row, 0)) * a.k +
+                  static_cast<int64_t>(first) * kChunkBytes + t * 16;
   if constexpr (D::kInstruction == Instruction::kWgmma) {
     // [step of 32][half][token][16 bytes]: what the registers of a lane hold as the step's k.
     for (int i = warp; i < count * kPieces; i += kWarps) {
