@@ -84,37 +84,43 @@ std::vector<RegionOverlap> region_overlaps(const ir::Graph& graph,
 }
 
 TimelineStats timeline_stats(std::span<const ir::ReplayOp> operations) {
-  TimelineStats result;
-  if (operations.empty()) return result;
   std::vector<std::size_t> order(operations.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return operations[a].start_ns < operations[b].start_ns;
   });
-  std::vector<TimelineStats::Gap> gaps;
-  std::int64_t end = operations[order.front()].start_ns;
-  std::size_t last = order.front();
-  for (const std::size_t i : order) {
-    const ir::ReplayOp& op = operations[i];
-    const std::int64_t op_end = std::max(op.start_ns, op.end_ns);
-    if (op.start_ns > end) {
-      gaps.push_back({end, op.start_ns - end, last, i});
-      result.idle_ns += op.start_ns - end;
-    }
-    result.overlap_ns += op_end - op.start_ns;  // for now the summed durations
-    if (op_end >= end) {
-      end = op_end;
-      last = i;
-    }
+  TimelineScan scan;
+  for (const std::size_t i : order) scan.add(operations[i].start_ns, operations[i].end_ns, i);
+  return scan.finish();
+}
+
+void TimelineScan::add(std::int64_t start_ns, std::int64_t end_ns, std::size_t op) {
+  constexpr std::size_t kGaps = 5;
+  end_ns = std::max(start_ns, end_ns);
+  if (!any_) {
+    any_ = true;
+    begin_ns_ = end_ns_ = start_ns;
+    last_ = op;
   }
-  result.span_ns = end - operations[order.front()].start_ns;
+  if (start_ns > end_ns_) {
+    const TimelineStats::Gap gap{end_ns_, start_ns - end_ns_, last_, op};
+    stats_.idle_ns += gap.dur_ns;
+    auto& gaps = stats_.largest_gaps;
+    gaps.insert(std::upper_bound(gaps.begin(), gaps.end(), gap, [](const auto& a, const auto& b) { return a.dur_ns > b.dur_ns; }), gap);
+    if (gaps.size() > kGaps) gaps.pop_back();
+  }
+  stats_.overlap_ns += end_ns - start_ns;
+  if (end_ns >= end_ns_) {
+    end_ns_ = end_ns;
+    last_ = op;
+  }
+}
+
+TimelineStats TimelineScan::finish() const {
+  TimelineStats result = stats_;
+  result.span_ns = end_ns_ - begin_ns_;
   result.busy_ns = result.span_ns - result.idle_ns;
   result.overlap_ns -= result.busy_ns;
-  std::stable_sort(gaps.begin(), gaps.end(), [](const TimelineStats::Gap& a, const TimelineStats::Gap& b) {
-    return a.dur_ns > b.dur_ns;
-  });
-  if (gaps.size() > 5) gaps.resize(5);
-  result.largest_gaps = std::move(gaps);
   return result;
 }
 

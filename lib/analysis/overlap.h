@@ -48,4 +48,17 @@ struct TimelineStats {
 // Operations in any order. One of no duration is not busy time, but it ends a gap.
 TimelineStats timeline_stats(std::span<const ir::ReplayOp> operations);
 
+// The same for operations that come one by one, by rising start: nothing is kept of them but the largest gaps.
+class TimelineScan {
+ public:
+  void add(std::int64_t start_ns, std::int64_t end_ns, std::size_t op);
+  [[nodiscard]] TimelineStats finish() const;
+
+ private:
+  TimelineStats stats_;  // overlap_ns: summed durations
+  bool any_ = false;
+  std::int64_t begin_ns_ = 0, end_ns_ = 0;
+  std::size_t last_ = 0;  // the operation that ends last
+};
+
 }  // namespace cglint::analysis

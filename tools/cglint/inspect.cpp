@@ -8,8 +8,13 @@
 #include <map>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <queue>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "analysis/analyses.h"
+#include "base/check.h"
 #include "base/text.h"
 #include "commands.h"
 #include "import/common/importer.h"
@@ -47,9 +52,8 @@ std::string_view layer_source(analysis::Layers::Source source) {
   return "none";
 }
 
-// `label` names the operation at an index of `operations`.
-Json timeline_json(std::span<const ir::ReplayOp> operations, const std::function<std::string(std::size_t)>& label) {
-  const analysis::TimelineStats stats = analysis::timeline_stats(operations);
+// `label` names an operation by its number in the stats.
+Json timeline_json(const analysis::TimelineStats& stats, const std::function<std::string(std::size_t)>& label) {
   Json json = {{"span_us", us(stats.span_ns)}, {"busy_us", us(stats.busy_ns)}, {"idle_us", us(stats.idle_ns)}, {"overlap_us", us(stats.overlap_ns)}};
   Json gaps = Json::array();
   for (const auto& gap : stats.largest_gaps) gaps.push_back({{"us", us(gap.dur_ns)}, {"after", label(gap.after_op)}, {"before", label(gap.before_op)}});
@@ -128,7 +132,7 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
     if (times.available) {
       json["replay_us"] = {{"median", us(times.median_span_ns)}, {"p10", us(times.p10_span_ns)}, {"p90", us(times.p90_span_ns)}};
       const auto operations = graph.ops(graph.replays[ir::ReplayId(static_cast<std::uint32_t>(graph.replays.size()) / 2)]);
-      json["one_launch"] = timeline_json(std::vector<ir::ReplayOp>(operations.begin(), operations.end()), [&](std::size_t i) {
+      json["one_launch"] = timeline_json(analysis::timeline_stats(std::vector<ir::ReplayOp>(operations.begin(), operations.end())), [&](std::size_t i) {
         return operations[i].node.is_valid() ? identities.label(graph, operations[i].node) : std::string(ir::node_kind_name(operations[i].kind));
       });
     }
@@ -164,6 +168,95 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
   return json;
 }
 
+// All operations of a recording by their start, without a copy of them: launches are merged, each in order itself.
+class OperationMerge {
+ public:
+  explicit OperationMerge(const ir::Recording& recording) : recording_(recording) {
+    for (const ir::GraphId id : recording.graphs.ids()) {
+      if (recording.graphs[id] == nullptr) continue;
+      const ir::Graph& graph = *recording.graphs[id];
+      for (const ir::Replay& replay : graph.replays)
+        if (replay.ops.count != 0)
+          waiting_.push_back({graph.replay_ops[replay.ops.first].start_ns, id.index(), replay.ops.first, replay.ops.first + replay.ops.count});
+    }
+    CGLINT_CHECK(recording.loose_ops.size() < kLoose);
+    if (!recording.loose_ops.empty()) waiting_.push_back({recording.loose_ops[0].start_ns, kLoose, 0, static_cast<std::uint32_t>(recording.loose_ops.size())});
+    std::sort(waiting_.begin(), waiting_.end(), [](const Cursor& a, const Cursor& b) { return is_before(a, b); });
+  }
+  // The number of an operation, for kind_of() and label().
+  using Number = std::uint64_t;
+  // Calls visit(Number, device, stream, start, end).
+  template <typename Visit>
+  void run(const Visit& visit) const {
+    const auto is_behind = [](const Cursor& a, const Cursor& b) { return is_before(b, a); };
+    std::priority_queue<Cursor, std::vector<Cursor>, decltype(is_behind)> open(is_behind);
+    for (std::size_t next = 0; next < waiting_.size() || !open.empty();) {
+      if (next < waiting_.size() && (open.empty() || is_before(waiting_[next], open.top()))) {
+        open.push(waiting_[next++]);
+        continue;
+      }
+      Cursor cursor = open.top();
+      open.pop();
+      const Number number = Number{cursor.source} << 32 | cursor.at;
+      if (cursor.source == kLoose) {
+        const ir::LooseOp op = recording_.loose_ops[cursor.at];
+        visit(number, op.device, op.stream, op.start_ns, op.end_ns);
+      } else {
+        const ir::ReplayOp op = recording_.graphs[ir::GraphId(cursor.source)]->replay_ops[cursor.at];
+        visit(number, op.device, op.stream, op.start_ns, op.end_ns);
+      }
+      if (++cursor.at == cursor.end) continue;
+      cursor.start_ns = cursor.source == kLoose ? recording_.loose_ops[cursor.at].start_ns
+                                                : recording_.graphs[ir::GraphId(cursor.source)]->replay_ops[cursor.at].start_ns;
+      open.push(cursor);
+    }
+  }
+  [[nodiscard]] std::string label(Number number, const analysis::KernelIdentities& identities) const {
+    const auto source = static_cast<std::uint32_t>(number >> 32), at = static_cast<std::uint32_t>(number);
+    if (source == kLoose)
+      return analysis::identify_kernel(recording_.text(recording_.loose_ops[at].name), analysis::KernelTable::builtin()).short_name;
+    const ir::Graph& graph = *recording_.graphs[ir::GraphId(source)];
+    const ir::ReplayOp op = graph.replay_ops[at];
+    return op.node.is_valid() ? identities.label(graph, op.node) : std::string(ir::node_kind_name(op.kind));
+  }
+
+ private:
+  static constexpr std::uint32_t kLoose = ~std::uint32_t{0};  // operations outside graphs come behind those of graphs
+  // A launch, from its operation `at` on.
+  struct Cursor {
+    std::int64_t start_ns;
+    std::uint32_t source, at, end;
+  };
+  static bool is_before(const Cursor& a, const Cursor& b) { return std::tie(a.start_ns, a.source, a.at) < std::tie(b.start_ns, b.source, b.at); }
+  const ir::Recording& recording_;
+  std::vector<Cursor> waiting_;
+};
+
+Json devices_json(const ir::Recording& recording, const analysis::KernelIdentities& identities) {
+  struct Device {
+    analysis::TimelineScan scan;
+    std::size_t operations = 0;
+    std::unordered_set<std::uint64_t> streams;
+  };
+  std::map<std::int32_t, Device> devices;
+  const OperationMerge merge(recording);
+  Device* last = nullptr;
+  std::int32_t last_number = 0;
+  merge.run([&](OperationMerge::Number number, std::int32_t device, std::uint64_t stream, std::int64_t start_ns, std::int64_t end_ns) {
+    if (last == nullptr || device != last_number) last = &devices[last_number = device];
+    last->scan.add(start_ns, end_ns, number);
+    ++last->operations;
+    last->streams.insert(stream);
+  });
+  Json list = Json::array();
+  for (const auto& [number, device] : devices) {
+    Json line = {{"device", number}, {"operations", device.operations}, {"streams", device.streams.size()}};
+    line.update(timeline_json(device.scan.finish(), [&](std::size_t op) { return merge.label(op, identities); }));
+    list.push_back(std::move(line));
+  }
+  return list;
+}
+
 Json recording_json(const ir::Recording& recording) {
   Json json;
   json["file"] = recording.file;
@@ -189,57 +282,31 @@ Json recording_json(const ir::Recording& recording) {
   }
   json["processes"] = std::move(processes);
   const analysis::KernelIdentities identities(recording, analysis::KernelTable::builtin());
+  // Graphs that would be described in the same words are described once: those that use the same child graph, for example.
   Json graphs = Json::array();
+  std::vector<std::size_t> alike;  // beside `graphs`
+  std::unordered_map<std::string, std::size_t> described;
   std::map<std::int64_t, std::int64_t> total;
-  // Every operation of the timeline with where its name is: a graph's node, or a loose operation.
-  struct TimelineOp {
-    ir::ReplayOp op;
-    const ir::Graph* graph;
-    ir::StringId name;
-  };
-  std::vector<TimelineOp> all;
   for (const ir::GraphId id : recording.graphs.ids()) {
     if (recording.graphs[id] == nullptr) continue;
-    const ir::Graph& graph = *recording.graphs[id];
     Json item = graph_json(recording, id, identities);
     if (item.contains("streams_measured"))
       for (const auto& [key, count] : item["streams_measured"]["histogram"].items()) total[std::stoll(key)] += count.get<std::int64_t>();
-    graphs.push_back(std::move(item));
-    for (const ir::ReplayOp& op : graph.replay_ops) all.push_back({op, &graph, ir::kEmptyString});
+    const auto [place, is_new] = described.try_emplace(item.dump(-1, ' ', false, Json::error_handler_t::replace), graphs.size());
+    if (is_new) {
+      graphs.push_back(std::move(item));
+      alike.push_back(1);
+    } else {
+      ++alike[place->second];
+    }
   }
+  for (std::size_t i = 0; i < graphs.size(); ++i)
+    if (alike[i] > 1) graphs[i]["graphs_alike"] = alike[i];
   json["graphs"] = std::move(graphs);
   if (!total.empty()) json["streams_per_launch"] = histogram_json(total);
   if (recording.has_timeline) {
-    for (const ir::LooseOp& op : recording.loose_ops) {
-      ir::ReplayOp copy;
-      copy.start_ns = op.start_ns;
-      copy.end_ns = op.end_ns;
-      copy.stream = op.stream;
-      copy.device = op.device;
-      copy.kind = op.kind;
-      all.push_back({copy, nullptr, op.name});
-    }
     json["kernels_outside_graphs"] = std::count_if(recording.loose_ops.begin(), recording.loose_ops.end(), [](const ir::LooseOp& op) { return op.kind == ir::NodeKind::kernel; });
-    std::map<std::int32_t, std::vector<TimelineOp>> by_device;
-    for (const TimelineOp& item : all) by_device[item.op.device].push_back(item);
-    Json devices = Json::array();
-    for (auto& [device, items] : by_device) {
-      std::stable_sort(items.begin(), items.end(), [](const TimelineOp& a, const TimelineOp& b) { return a.op.start_ns < b.op.start_ns; });
-      std::vector<ir::ReplayOp> operations;
-      std::map<std::uint64_t, std::size_t> streams;
-      for (const TimelineOp& item : items) {
-        operations.push_back(item.op);
-        ++streams[item.op.stream];
-      }
-      Json line = {{"device", device}, {"operations", operations.size()}, {"streams", streams.size()}};
-      line.update(timeline_json(operations, [&, &list = items](std::size_t i) {
-        const TimelineOp& item = list[i];
-        if (item.graph == nullptr) return analysis::identify_kernel(recording.text(item.name), analysis::KernelTable::builtin()).short_name;
-        return item.op.node.is_valid() ? identities.label(*item.graph, item.op.node) : std::string(ir::node_kind_name(item.op.kind));
-      }));
-      devices.push_back(std::move(line));
-    }
-    json["timeline"] = std::move(devices);
+    json["timeline"] = devices_json(recording, identities);
   }
   if (!recording.losses.empty()) {
     Json losses = Json::array();
@@ -251,6 +318,7 @@ Json recording_json(const ir::Recording& recording) {
 
 // The JSON tree as indented "key: value" lines: one renderer, so that text and JSON never disagree.
 void append_text(std::string& out, const Json& json, int depth) {
+  constexpr std::size_t kMost = 100;  // of a list; JSON has all
   const std::string indent(static_cast<std::size_t>(depth) * 2, ' ');
   const auto scalar = [](const Json& value) {
     if (value.is_null()) return std::string("unknown");
@@ -264,9 +332,11 @@ void append_text(std::string& out, const Json& json, int depth) {
     if (value.is_object()) {
       std::string line;
       bool flat = true;
+      std::size_t count = 0;
       for (const auto& [inner, entry] : value.items()) {
         flat = flat && !entry.is_structured();
-        if (flat) line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", base::printable(inner), scalar(entry));
+        if (++count == kMost + 1) line += fmt::format(", ... and {} more", value.size() - kMost);
+        if (flat && count <= kMost) line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", base::printable(inner), scalar(entry));
       }
       if (flat) out += fmt::format("{}{}: {{{}}}\n", indent, label, line);
       else {
@@ -277,14 +347,17 @@ void append_text(std::string& out, const Json& json, int depth) {
       const bool flat = std::none_of(value.begin(), value.end(), [](const Json& entry) { return entry.is_structured(); });
       if (flat) {
         std::string line;
-        for (const Json& entry : value) line += (line.empty() ? "" : ", ") + scalar(entry);
+        for (std::size_t i = 0; i < std::min(value.size(), kMost); ++i) line += (line.empty() ? "" : ", ") + scalar(value[i]);
+        if (value.size() > kMost) line += fmt::format(", ... and {} more", value.size() - kMost);
         out += fmt::format("{}{}: {}\n", indent, label, line.empty() ? "none" : line);
       } else {
         static const std::map<std::string, std::string, std::less<>> kOne = {
             {"processes", "process"}, {"graphs", "graph"}, {"gpus", "gpu"}, {"largest gaps", "largest gap"}, {"timeline", "timeline of device"}, {"losses", "loss"}};
+        std::string label_of_rest;
         const auto one = kOne.find(label);
+        if (value.size() > kMost) label_of_rest = fmt::format("{}... and {} more {}\n", indent, value.size() - kMost, label);
         if (one != kOne.end()) label = one->second;
-        for (std::size_t i = 0; i < value.size(); ++i) {
+        for (std::size_t i = 0; i < std::min(value.size(), kMost); ++i) {
           std::string line;
           const bool one_line = value[i].is_object() && value[i].size() <= 4 && std::none_of(value[i].begin(), value[i].end(), [](const Json& entry) { return entry.is_structured(); });
           if (one_line) {
@@ -296,6 +369,7 @@ void append_text(std::string& out, const Json& json, int depth) {
           out += fmt::format("{}{} {}:\n", indent, label, i + 1);
           append_text(out, value[i], depth + 1);
         }
+        out += label_of_rest;
       }
     } else {
       out += fmt::format("{}{}: {}\n", indent, label, scalar(value));
