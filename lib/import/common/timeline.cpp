@@ -436,8 +436,7 @@ void Builder::attach_cut_launches() {
 // records were lost. It is taken for one where the time shows it: as much of it as the operation takes is left where it is missing.
 void Builder::attach_damaged_launches() {
   constexpr std::size_t kMaxMissing = 8, kMissingPart = 4;  // at most so many, and at most one in so many of the graph's operations
-  constexpr std::size_t kMaxCandidates = 4096;
-  // By what few missing operations change little.
+  constexpr std::size_t kMaxOperations = std::size_t{1} << 28;  // that are compared
   std::vector<std::uint32_t> repeated;  // graphs with several launches, by size
   for (std::uint32_t i = 0; i < graphs_.size(); ++i)
     if (!graphs_[i].shapes.empty() && graphs_[i].groups.size() > 1) repeated.push_back(i);
@@ -445,7 +444,7 @@ void Builder::attach_damaged_launches() {
   std::sort(repeated.begin(), repeated.end(), [this](std::uint32_t a, std::uint32_t b) {
     return graphs_[a].shapes.size() != graphs_[b].shapes.size() ? graphs_[a].shapes.size() < graphs_[b].shapes.size() : a < b;
   });
-  std::uint64_t missing = 0, alike = 0;
+  std::uint64_t missing = 0, alike = 0, not_compared = 0;
   std::size_t compared = 0;
   for (GraphGroup& part : graphs_) {
     if (part.shapes.empty() || part.groups.size() != 1) continue;
@@ -460,7 +459,12 @@ void Builder::attach_damaged_launches() {
       const std::size_t lacks = other.shapes.size() - size;
       if (lacks * kMissingPart > other.shapes.size()) continue;
       if (whole != kNone && graphs_[whole].shapes.size() < other.shapes.size()) break;
-      if (groups_[other.reference].process != groups_[g].process || ++compared > kMaxCandidates) continue;
+      if (groups_[other.reference].process != groups_[g].process) continue;
+      if (compared > kMaxOperations) {
+        ++not_compared;
+        break;
+      }
+      compared += other.shapes.size();
       if (!is_part_of(part.shapes, other.shapes)) continue;
       ambiguous = ambiguous || whole != kNone;
       whole = *at;
@@ -480,6 +484,8 @@ void Builder::attach_damaged_launches() {
   if (missing != 0)
     recording_.add_loss(ir::Loss::Severity::data_loss, "operations are missing in graph launches: a gap shows where", missing,
                         ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+  if (not_compared != 0)
+    recording_.add_loss(ir::Loss::Severity::info, "graphs with one launch that were not compared with others: the trace has too many", not_compared);
   if (alike != 0)
     recording_.add_loss(ir::Loss::Severity::info,
                         "graphs with one launch that lack few operations of another graph: perhaps launches of it with lost records", alike);
