@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -59,6 +60,7 @@ class NsysReader {
   base::Result<void> read_processes();
   base::Result<void> prepare_strings();
   base::Result<void> read_launches();
+  base::Result<std::string> condition_of_launches(std::span<const std::int64_t> launch_names);
   template <typename ShapeOf>
   base::Result<void> read_operations(std::string_view table, std::initializer_list<std::string_view> own, ShapeOf&& shape_of);
   base::Result<void> read_kernels();
@@ -242,6 +244,37 @@ std::uint32_t NsysReader::lane_of(const Row& rows, int device_column, int stream
   return timeline_.intern_lane(lane);
 }
 
+// SQL for the calls that are or may be graph launches: all but those with a name that is none's. Ids of names have few gaps, if any:
+// comparing is quicker than looking up each call's.
+base::Result<std::string> NsysReader::condition_of_launches(std::span<const std::int64_t> launch_names) {
+  constexpr std::size_t kMostRanges = 12;
+  struct Range {
+    std::int64_t first, last;
+  };
+  std::vector<Range> others;  // ids of other names
+  auto ids = database_.query("SELECT \"id\" FROM \"StringIds\" ORDER BY \"id\"");
+  if (!ids) return std::move(ids).error();
+  while (others.size() <= kMostRanges) {
+    auto more = ids->next();
+    if (!more) return std::move(more).error();
+    if (!*more) break;
+    const std::int64_t id = ids->integer(0);
+    if (!ids->is_integer(0) || std::find(launch_names.begin(), launch_names.end(), id) != launch_names.end()) continue;
+    if (!others.empty() && id <= others.back().last + 1) {
+      others.back().last = id;
+    } else {
+      others.push_back({id, id});
+    }
+  }
+  if (others.empty() || others.size() > kMostRanges)
+    return fmt::format("\"nameId\" IN ({}) OR \"nameId\" IS NULL OR \"nameId\" NOT IN (SELECT \"id\" FROM \"StringIds\")", fmt::join(launch_names, ", "));
+  std::sort(others.begin(), others.end(), [](const Range& a, const Range& b) { return a.last - a.first > b.last - b.first; });
+  std::string condition;
+  for (const Range& range : others)
+    condition += fmt::format("{}\"nameId\" BETWEEN {} AND {}", condition.empty() ? "(" : " OR ", range.first, range.last);
+  return condition + ") IS NOT TRUE";
+}
+
 base::Result<void> NsysReader::read_launches() {
   auto present = columns("CUPTI_ACTIVITY_KIND_RUNTIME", {"start", "end", "globalTid", "correlationId", "nameId"});
   if (!present) return std::move(present).error();
@@ -258,10 +291,9 @@ base::Result<void> NsysReader::read_launches() {
     if (!*more) break;
     ids.push_back(names->integer(0));
   }
-  // A call whose name is not there could be a launch.
-  TableScan calls(database_, *present,
-                  fmt::format("\"nameId\" IN ({}) OR \"nameId\" IS NULL OR \"nameId\" NOT IN (SELECT \"id\" FROM \"StringIds\")", fmt::join(ids, ", ")),
-                  scan_options_);
+  auto wanted = condition_of_launches(ids);
+  if (!wanted) return std::move(wanted).error();
+  TableScan calls(database_, *present, *wanted, scan_options_);
   return calls.each_row([&](const IntegerRow& row) -> base::Result<void> {
     if (std::find(ids.begin(), ids.end(), row.integer(4)) == ids.end()) {
       ++unknown_calls_;
@@ -285,7 +317,6 @@ base::Result<void> NsysReader::read_launches() {
 
 // Given, but as something that is no number of a size or an id.
 bool is_none(const IntegerRow& row, int column) { return !row.is_null(column) && (!row.is_integer(column) || row.integer(column) < 0); }
-bool is_no_u32(const IntegerRow& row, int column) { return is_none(row, column) || row.integer(column) > 0xffffffff; }
 
 // graphNodeId is graph << 32 | node; graphId has a column of its own since schema 3.24.
 template <typename Row>
@@ -364,11 +395,7 @@ base::Result<void> NsysReader::read_kernels() {
         } else if (dangles) {
           ++dangling_names_;
         }
-        for (int own = 3; own <= 11; ++own)
-          if (is_no_u32(row, kFirstOwn + own)) {
-            ++bad_config_;
-            break;
-          }
+        if (!row.are_u32(kFirstOwn + 3, kFirstOwn + 11)) ++bad_config_;
         const auto number = [&](int own) { return to_u32(row.integer(kFirstOwn + own)); };
         shape.grid = {number(3), number(4), number(5)};
         shape.block = {number(6), number(7), number(8)};

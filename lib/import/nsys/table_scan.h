@@ -33,6 +33,12 @@ class IntegerRow {
   // Neither NULL nor text, a real or bytes.
   [[nodiscard]] bool is_integer(int column) const { return (((nulls_ | others_) >> column) & 1) == 0; }
   [[nodiscard]] std::int64_t integer(int column) const { return values_[column]; }
+  // Whether the columns [first, last] are all NULL or of 32 bits.
+  [[nodiscard]] bool are_u32(int first, int last) const {
+    std::uint64_t bits = 0;
+    for (int column = first; column <= last; ++column) bits |= static_cast<std::uint64_t>(values_[column]);
+    return bits >> 32 == 0 && (others_ >> first & ((std::uint64_t{2} << (last - first)) - 1)) == 0;
+  }
 
  private:
   const std::int64_t* values_;
