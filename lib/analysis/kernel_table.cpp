@@ -195,11 +195,12 @@ base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_
     if (key.str() != "format" && key.str() != "kernel")
       return table_error(file, value.source(),
                          fmt::format("unknown key '{}' (known: format, kernel)", key.str()));
-  const auto format = root["format"].value<std::int64_t>();
-  if (!format) return table_error(file, root.source(), "'format = 1' is missing");
-  if (*format != 1)
+  // Of an integer alone: toml++ 3.3.0 converts any float, also one that no integer can hold.
+  const auto* const format = root["format"].as_integer();
+  if (format == nullptr) return table_error(file, root.source(), "'format = 1' is missing");
+  if (format->get() != 1)
     return base::make_error(base::ErrorCode::unsupported,
-                            fmt::format("kernel table format {} is not 1", *format))
+                            fmt::format("kernel table format {} is not 1", format->get()))
         .with_file(file);
   auto compiled = std::make_shared<KernelTable::Compiled>();
   if (const toml::node* node = root.get("kernel")) {

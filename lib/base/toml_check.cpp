@@ -14,7 +14,8 @@ bool is_key_start(char c) {
 }  // namespace
 
 Result<void> check_toml_text(std::string_view text) {
-  std::size_t line = 1, depth = 0;
+  std::size_t line = 1;
+  std::string open;  // brackets, the innermost last
   bool line_start = true;
   const auto wrong = [&](std::string_view what) {
     return make_error(ErrorCode::malformed, "line " + std::to_string(line) + ": " + std::string(what));
@@ -69,7 +70,7 @@ Result<void> check_toml_text(std::string_view text) {
       line_start = false;
       continue;
     }
-    if (c == '[' && line_start && depth == 0) {
+    if (c == '[' && line_start && open.empty()) {
       std::size_t key = i + 1;
       const auto skip_blanks = [&] {
         while (key < text.size() && (text[key] == ' ' || text[key] == '\t')) ++key;
@@ -81,8 +82,9 @@ Result<void> check_toml_text(std::string_view text) {
       }
       if (key < text.size() && text[key] != ']' && !is_key_start(text[key])) return wrong("a table's name was expected behind '['");
     }
-    if (c == '[' || c == '{') ++depth;
-    if ((c == ']' || c == '}') && depth > 0) --depth;
+    if (c == '}' && !open.empty() && open.back() == '[') return wrong("'}' in an array that was not closed");
+    if (c == '[' || c == '{') open += c;
+    if ((c == ']' || c == '}') && !open.empty()) open.pop_back();
     line_start = false;
   }
   return {};

@@ -8,8 +8,8 @@
 namespace cglint::base {
 
 // An error ("line N: ...") for text that is not UTF-8, for characters beyond ASCII outside strings and comments, which no key and no
-// value may hold (toml++ handles some of them with undefined behaviour), and for a table header that begins with something that is
-// no key (an assertion of toml++). Everything else is left to the parser.
+// value may hold (toml++ handles some of them with undefined behaviour), for a table header that begins with something that is no key,
+// and for a '}' where an array is open (assertions of toml++). Everything else is left to the parser.
 Result<void> check_toml_text(std::string_view text);
 
 }  // namespace cglint::base

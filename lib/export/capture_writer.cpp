@@ -303,9 +303,8 @@ class CaptureWriter::Impl {
   Result<void> write_allocation_run(const Recording& recording, std::span<const ir::AllocationId> ids);
   Result<void> write_graph_record(const Recording& recording, const Graph& graph, std::uint32_t number,
                                   std::uint64_t content_hash);
-  Result<void> write_instance(const Recording& recording, const ir::GraphInfo& info, ir::ProcessId process,
-                              std::uint32_t of, std::uint32_t instances, std::uint64_t content_hash,
-                              std::uint32_t& number);
+  Result<void> write_instance(const Recording& recording, const ir::GraphInfo& info, std::uint32_t of,
+                              std::uint32_t instances, std::uint64_t content_hash, std::uint32_t& number);
   Result<void> write_instances(const Recording& recording, const Graph& graph, std::uint32_t of,
                                std::uint64_t content_hash, std::vector<std::uint32_t>& numbers);
   Result<void> write_replays(const Graph& graph, std::span<const std::uint32_t> numbers);
@@ -1025,15 +1024,15 @@ Result<void> CaptureWriter::Impl::write_graph_record(const Recording& recording,
   return flush(json);
 }
 
+// An equal graph may be of another process than the one that is stored.
 Result<void> CaptureWriter::Impl::write_instance(const Recording& recording, const ir::GraphInfo& info,
-                                                 ir::ProcessId process, std::uint32_t of,
-                                                 std::uint32_t instances, std::uint64_t content_hash,
-                                                 std::uint32_t& number) {
+                                                 std::uint32_t of, std::uint32_t instances,
+                                                 std::uint64_t content_hash, std::uint32_t& number) {
   number = next_number_++;
   JsonWriter json = start("instance");
   json.field("graph", number);
   json.field("of", of);
-  if (process.is_valid()) json.field("process", process.index());
+  if (info.process.is_valid()) json.field("process", info.process.index());
   write_info(json, recording, info, true, instances, content_hash);
   ++stats_.instances;
   return flush(json);
@@ -1044,7 +1043,7 @@ Result<void> CaptureWriter::Impl::write_instances(const Recording& recording, co
                                                   std::vector<std::uint32_t>& numbers) {
   for (const ir::GraphInfo& info : graph.instance_infos) {
     std::uint32_t number = 0;
-    CGLINT_TRY(write_instance(recording, info, graph.info.process, of, info.instances, content_hash, number));
+    CGLINT_TRY(write_instance(recording, info, of, info.instances, content_hash, number));
     numbers.push_back(number);
     CGLINT_TRY(write_timing(info.untraced, number));
   }
@@ -1181,7 +1180,7 @@ const CaptureWriter::Impl::Written* CaptureWriter::Impl::find_equal(const Record
 Result<void> CaptureWriter::Impl::write_merged(const Recording& recording, GraphId id, const Written& of) {
   const Graph& graph = *find(recording, id);
   std::vector<std::uint32_t> numbers(1);
-  CGLINT_TRY(write_instance(recording, graph.info, graph.info.process, of.number, own_instances(graph),
+  CGLINT_TRY(write_instance(recording, graph.info, of.number, own_instances(graph),
                             of.hash.low, numbers[0]));
   CGLINT_TRY(write_timing(graph.info.untraced, numbers[0]));
   CGLINT_TRY(write_instances(recording, graph, of.number, of.hash.low, numbers));
@@ -1371,7 +1370,7 @@ Result<void> CaptureWriter::Impl::finish(const Recording& recording) {
     const auto number = numbers_.find(late.of);
     if (number == numbers_.end()) continue;
     std::uint32_t ignored = 0;
-    CGLINT_TRY(write_instance(recording, late.info, late.info.process, number->second, late.info.instances, 0,
+    CGLINT_TRY(write_instance(recording, late.info, number->second, late.info.instances, 0,
                               ignored));
     CGLINT_TRY(write_timing(late.info.untraced, ignored));
   }

@@ -33,9 +33,9 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
       const toml::table* const presets = value.as_table();
       if (presets == nullptr) return wrong(line, "layers is a table: {preset = number}");
       for (const auto& [preset, number] : *presets) {
-        const auto count = number.value<std::int64_t>();
-        if (!number.is_integer() || !count || *count < 1 || *count > 1024) return wrong(line, "a preset has 1 to 1024 layers");
-        manifest.layers_.emplace(preset.str(), static_cast<int>(*count));
+        const auto* const count = number.as_integer();
+        if (count == nullptr || count->get() < 1 || count->get() > 1024) return wrong(line, "a preset has 1 to 1024 layers");
+        manifest.layers_.emplace(preset.str(), static_cast<int>(count->get()));
       }
       continue;
     }
@@ -48,8 +48,8 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
       std::vector<std::string> variants;
       for (const auto& [field, content] : fields) {
         const std::uint32_t at = field.source().begin.line;
-        const auto number = content.value<std::int64_t>();
-        const bool is_count = content.is_integer() && number && *number >= 0 && *number < (std::int64_t{1} << 30);
+        const auto* const number = content.as_integer();
+        const bool is_count = number != nullptr && number->get() >= 0 && number->get() < (std::int64_t{1} << 30);
         if (field == "variant") {
           if (const auto one = content.value<std::string>()) {
             variants.push_back(*one);
@@ -74,11 +74,11 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
           std::sort(list_of.begin(), list_of.end());
         } else if (field == "batch_min" || field == "batch_max" || field == "layers_min" || field == "streams" || field == "streams_per_layer") {
           if (!is_count) return wrong(at, fmt::format("{} is a number, 0 or more", field.str()));
-          if (field == "batch_min") entry.batch_min = static_cast<int>(*number);
-          if (field == "batch_max") entry.batch_max = static_cast<int>(*number);
-          if (field == "layers_min") entry.layers_min = static_cast<int>(*number);
-          if (field == "streams") entry.streams = static_cast<std::uint32_t>(*number);
-          if (field == "streams_per_layer") entry.streams_per_layer = static_cast<std::uint32_t>(*number);
+          if (field == "batch_min") entry.batch_min = static_cast<int>(number->get());
+          if (field == "batch_max") entry.batch_max = static_cast<int>(number->get());
+          if (field == "layers_min") entry.layers_min = static_cast<int>(number->get());
+          if (field == "streams") entry.streams = static_cast<std::uint32_t>(number->get());
+          if (field == "streams_per_layer") entry.streams_per_layer = static_cast<std::uint32_t>(number->get());
         } else if (field != "note") {
           return wrong(at, fmt::format("unknown key '{}'", field.str()));
         }

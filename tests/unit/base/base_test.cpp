@@ -205,6 +205,8 @@ TEST(TomlCheck, RefusesWhatTheParserDoesNotSurvive) {
   EXPECT_EQ(error("a = '''\n\n'''\n[=]"), "line 4: a table's name was expected behind '['");
   EXPECT_EQ(error("a = \"x\"\nb\xc3\xa9 = 1"), "line 2: a character beyond ASCII outside strings and comments");
   EXPECT_EQ(error("a = 1\nb = '\xff'"), "line 2: the text is not UTF-8");
+  EXPECT_EQ(error("a = [[[}match]]]"), "line 1: '}' in an array that was not closed");
+  EXPECT_EQ(error("a = {b = [\n1, }"), "line 2: '}' in an array that was not closed");
 }
 
 TEST(Crew, WorksThroughEveryItemOnce) {
