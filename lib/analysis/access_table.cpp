@@ -1,8 +1,7 @@
 #include "analysis/access_table.h"
 
 #include <algorithm>
-#include <array>
-#include <limits>
+#include <bit>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -12,22 +11,17 @@
 #include "analysis/allocator_index.h"
 #include "analysis/launch_value.h"
 #include "base/check.h"
+#include "base/saturate.h"
 
 namespace cglint::analysis {
 namespace {
 
+using base::saturating_add;
+using base::saturating_multiply;
+
 constexpr std::uint64_t kMaxRows2d =
     64;  // rows of a pitched copy kept one by one; beyond, one bounding range
 constexpr int kMaxBodyDepth = 8;
-
-std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
-}
-std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max() : product;
-}
 
 AccessCoverage weaker(AccessCoverage a, AccessCoverage b) {
   return std::min(a, b);
@@ -201,90 +195,134 @@ class Builder {
     return bytes == 0 ? AccessCoverage::partial : AccessCoverage::complete;
   }
 
+  // What is the same in all launches of a function for one of its words: all but the address, and sizes that depend on the launch.
+  struct WordPlan {
+    std::uint64_t form = kNoForm;  // of the word that it was made for
+    bool is_pointer_by_type = false, is_skipped = false;
+    bool leaves_something_open = false;  // whatever its value
+    bool points_to_pointer = false;
+    Access row;
+    const KnownAccess* known = nullptr;
+    const SizeExpression *all_if = nullptr, *bytes = nullptr, *span = nullptr;  // of `known`
+  };
+  struct KernelPlan {
+    const KernelIdentity* identity = nullptr;
+    std::vector<WordPlan> words;
+  };
+  static constexpr std::uint64_t kNoForm = ~std::uint64_t{0};
+  static std::uint64_t form_of(const ir::ParamWord& word) {
+    return std::uint64_t{word.slot} << 32 | std::uint64_t{word.offset_bytes} << 16 | std::uint64_t{word.size_bytes} << 8 |
+           static_cast<std::uint64_t>(word.type);
+  }
+
   AccessCoverage add_kernel(const ir::Graph& graph, ir::NodeId node, ir::NodeId as,
                             std::vector<Access>& rows) const {
     const ir::KernelNode* kernel = graph.kernel(node);
     if (kernel == nullptr || !graph.facts.contains(ir::Fact::kernel_params)) return AccessCoverage::none;
     const std::span<const ir::ParamWord> words = graph.params_of(*kernel);
-    static const KernelIdentity kUnnamed;
-    const KernelIdentity& identity =
-        kernel->function.is_valid() ? identities_.of(kernel->function) : kUnnamed;
-    const std::vector<ir::Function::Param>* recorded = nullptr;
-    if (recording_.functions.contains(kernel->function))
-      recorded = &recording_.functions[kernel->function].params;
+    KernelPlan& plan = plan_of(kernel->function);
+    const KernelIdentity& identity = *plan.identity;
     if (words.empty()) {
       const bool takes_none = identity.params_known && identity.params.empty();
       return takes_none ? AccessCoverage::complete : AccessCoverage::none;
     }
+    if (plan.words.size() < words.size()) plan.words.resize(words.size());
+    // Where allocations are known, a word of no known type outside all of them is no pointer.
+    const bool numbers_are_told = graph.facts.contains(ir::Fact::allocations);
     AccessCoverage coverage = AccessCoverage::complete;
-    for (const ir::ParamWord& word : words) {
-      if (word.size_bytes != 8 || word.type == ir::ParamWord::Type::scalar) continue;
-      const KernelIdentity::Param* param = nullptr;
-      if (identity.params_known) {
-        if (word.slot < identity.params.size()) {
-          param = &identity.params[word.slot];
-        } else {
-          coverage = AccessCoverage::partial;  // the signature is another one
-        }
-      }
-      if (param != nullptr && param->is_scalar) continue;
-      ir::ParamWord::Type type = word.type;
-      if (type == ir::ParamWord::Type::unknown && recorded != nullptr && word.offset_bytes == 0 &&
-          word.slot < recorded->size())
-        type = (*recorded)[word.slot].type;
-      if (type == ir::ParamWord::Type::scalar) continue;
-      const bool has_allocation = recording_.allocations.contains(word.allocation);
-      const bool typed_pointer = type == ir::ParamWord::Type::pointer ||
-                                 type == ir::ParamWord::Type::const_pointer ||
-                                 (param != nullptr && param->is_pointer);
-      if (!typed_pointer && !has_allocation) {
-        // Part of a struct, or of no known type. Where allocations are known, a word outside all of them is
-        // no pointer.
-        if (!graph.facts.contains(ir::Fact::allocations) && word.value != 0)
-          coverage = AccessCoverage::partial;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const ir::ParamWord& word = words[i];
+      WordPlan& of_word = plan.words[i];
+      if (of_word.form != form_of(word)) of_word = plan_word(kernel->function, identity, word);
+      if (of_word.leaves_something_open) coverage = AccessCoverage::partial;
+      if (of_word.is_skipped) continue;
+      const ir::Allocation* const allocation =
+          recording_.allocations.contains(word.allocation) ? &recording_.allocations[word.allocation] : nullptr;
+      if (!of_word.is_pointer_by_type && allocation == nullptr) {
+        if (!numbers_are_told && word.value != 0) coverage = AccessCoverage::partial;
         continue;
       }
       if (word.value == 0) continue;  // null
-      if (param != nullptr && param->points_to_pointer) coverage = AccessCoverage::partial;
-      coverage = weaker(coverage, add_pointer(graph, *kernel, identity, param, type, word, as, rows));
+      if (of_word.points_to_pointer) coverage = AccessCoverage::partial;
+      coverage = weaker(coverage, add_pointer(graph, *kernel, identity, of_word, word, allocation, as, rows));
     }
     return coverage;
   }
 
-  AccessCoverage add_pointer(const ir::Graph& graph, const ir::KernelNode& kernel,
-                             const KernelIdentity& identity, const KernelIdentity::Param* param,
-                             ir::ParamWord::Type type, const ir::ParamWord& word, ir::NodeId as,
-                             std::vector<Access>& rows) const {
-    const bool is_const =
-        (param != nullptr && param->points_to_const) || type == ir::ParamWord::Type::const_pointer;
-    Access row;
-    row.node = as;
+  KernelPlan& plan_of(ir::FunctionId function) const {
+    static const KernelIdentity kUnnamed;
+    const std::size_t index = function.is_valid() ? std::size_t{function.index()} + 1 : 0;
+    if (plans_.size() <= index) plans_.resize(std::max(index + 1, recording_.functions.size() + 1));
+    KernelPlan& plan = plans_[index];
+    if (plan.identity == nullptr) plan.identity = function.is_valid() ? &identities_.of(function) : &kUnnamed;
+    return plan;
+  }
+
+  WordPlan plan_word(ir::FunctionId function, const KernelIdentity& identity, const ir::ParamWord& word) const {
+    WordPlan plan;
+    plan.form = form_of(word);
+    plan.is_skipped = true;
+    if (word.size_bytes != 8 || word.type == ir::ParamWord::Type::scalar) return plan;
+    const KernelIdentity::Param* param = nullptr;
+    if (identity.params_known) {
+      if (word.slot < identity.params.size()) {
+        param = &identity.params[word.slot];
+      } else {
+        plan.leaves_something_open = true;  // the signature is another one
+      }
+    }
+    if (param != nullptr && param->is_scalar) return plan;
+    ir::ParamWord::Type type = word.type;
+    if (type == ir::ParamWord::Type::unknown && word.offset_bytes == 0 && recording_.functions.contains(function)) {
+      const std::vector<ir::Function::Param>& recorded = recording_.functions[function].params;
+      if (word.slot < recorded.size()) type = recorded[word.slot].type;
+    }
+    if (type == ir::ParamWord::Type::scalar) return plan;
+    plan.is_skipped = false;
+    plan.is_pointer_by_type = type == ir::ParamWord::Type::pointer || type == ir::ParamWord::Type::const_pointer ||
+                              (param != nullptr && param->is_pointer);
+    plan.points_to_pointer = param != nullptr && param->points_to_pointer;
+
+    Access& row = plan.row;
     row.slot = word.slot;
     row.offset_bytes = word.offset_bytes;
-    row.allocation = word.allocation;
-    row.begin = word.value;
+    const bool is_const =
+        (param != nullptr && param->points_to_const) || type == ir::ParamWord::Type::const_pointer;
     if (is_const) {
       row.mode = AccessMode::read;
       row.trust = AccessTrust::signature;
     }
-    const KnownAccess* known = find_known(identity, word, param != nullptr && param->is_pointer && !is_const);
-    if (known != nullptr) {
-      if (known->mode == AccessMode::none) return AccessCoverage::complete;
+    const KnownAccess* const known = find_known(identity, word, param != nullptr && param->is_pointer && !is_const);
+    plan.known = known;
+    if (known != nullptr && known->mode != AccessMode::none) {
       row.mode = known->mode;
       row.trust = AccessTrust::table;
       row.writes_all = known->writes_all;
-      if (!known->all_if.empty()) row.writes_all = launch_value(parsed(known->all_if), graph, kernel, identity).value_or(0) != 0;
+      const auto parsed_if_any = [&](const std::string& text) { return text.empty() ? nullptr : &parsed(text); };
+      plan.all_if = parsed_if_any(known->all_if);
+      plan.bytes = parsed_if_any(known->bytes);
+      plan.span = parsed_if_any(known->span);
     }
     // Who marks inputs as const means the others to be written.
     row.looks_written = row.mode == AccessMode::unknown && param != nullptr && param->is_pointer &&
                         std::any_of(identity.params.begin(), identity.params.end(),
                                     [](const KernelIdentity::Param& other) { return other.is_pointer && other.points_to_const; });
+    return plan;
+  }
+
+  AccessCoverage add_pointer(const ir::Graph& graph, const ir::KernelNode& kernel, const KernelIdentity& identity, const WordPlan& plan,
+                             const ir::ParamWord& word, const ir::Allocation* allocation, ir::NodeId as, std::vector<Access>& rows) const {
+    if (plan.known != nullptr && plan.known->mode == AccessMode::none) return AccessCoverage::complete;
+    Access row = plan.row;
+    row.node = as;
+    row.allocation = word.allocation;
+    row.begin = word.value;
+    if (plan.all_if != nullptr) row.writes_all = launch_value(*plan.all_if, graph, kernel, identity).value_or(0) != 0;
     row.extent = AccessExtent::start_only;
     row.end = saturating_add(word.value, 1);
-    if (recording_.allocations.contains(word.allocation)) {
-      const ir::Allocation& allocation = recording_.allocations[word.allocation];
-      const std::uint64_t end = saturating_add(allocation.base, allocation.size_bytes);
-      if (word.value >= allocation.base && word.value < end) {
+    if (allocation != nullptr) {
+      const std::uint64_t end = saturating_add(allocation->base, allocation->size_bytes);
+      if (word.value >= allocation->base && word.value < end) {
         row.end = end;
         row.extent = AccessExtent::bounding;
       }
@@ -294,8 +332,8 @@ class Builder {
       row.end = block_end;
       row.extent = AccessExtent::bounding;
     }
-    if (known != nullptr && !known->bytes.empty())
-      if (const std::optional<std::uint64_t> bytes = launch_value(parsed(known->bytes), graph, kernel, identity)) {
+    if (plan.bytes != nullptr)
+      if (const std::optional<std::uint64_t> bytes = launch_value(*plan.bytes, graph, kernel, identity)) {
         if (*bytes == 0) return AccessCoverage::complete;
         const std::uint64_t end = saturating_add(word.value, *bytes);
         // A size that leaves the allocation is not this launch's: the table is for another version of the
@@ -305,8 +343,8 @@ class Builder {
           row.extent = AccessExtent::exact;
         }
       }
-    if (known != nullptr && !known->span.empty() && row.extent != AccessExtent::exact)
-      if (const std::optional<std::uint64_t> span = launch_value(parsed(known->span), graph, kernel, identity); span && *span > 0) {
+    if (plan.span != nullptr && row.extent != AccessExtent::exact)
+      if (const std::optional<std::uint64_t> span = launch_value(*plan.span, graph, kernel, identity); span && *span > 0) {
         const std::uint64_t end = saturating_add(word.value, *span);
         if (row.extent == AccessExtent::start_only || end <= row.end) {
           row.end = end;
@@ -348,6 +386,7 @@ class Builder {
   const KernelIdentities& identities_;
   std::shared_ptr<const AllocatorIndex> blocks_;
   mutable std::unordered_map<const std::string*, SizeExpression> expressions_;
+  mutable std::vector<KernelPlan> plans_;  // by function; the first: of kernels without one
 };
 
 // What an isolated run saw replaces what was only inferred. Recorders that look for changed bytes see writes
@@ -398,24 +437,26 @@ std::vector<std::uint32_t> order_by_begin(std::span<const Access> rows) {
     std::uint64_t begin;
     std::uint32_t row;
   };
-  constexpr std::size_t kFew = 64;  // for which comparing is quicker than counting
-  constexpr unsigned kDigitBits = 8;
-  constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
+  constexpr std::size_t kFew = 64;     // for which comparing is quicker than counting
+  constexpr std::size_t kMany = 4096;  // for which long digits are quicker than short ones
   std::vector<Item> items(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) items[i] = {rows[i].begin, static_cast<std::uint32_t>(i)};
   if (items.size() <= kFew) {
     std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return std::tie(a.begin, a.row) < std::tie(b.begin, b.row); });
   } else {
-    // Digit by digit from the least on; each pass keeps the order of equal digits. Digits in which all addresses agree are passed over:
+    // Digit by digit from the least on; each pass keeps the order of equal digits. Bits in which all addresses agree are passed over:
     // those of one process share their upper bits, and buffers are aligned.
     std::uint64_t differing = 0;
     for (const Item& item : items) differing |= item.begin ^ items[0].begin;
+    const unsigned digit_bits = items.size() < kMany ? 8 : 11;
+    const std::size_t digits = std::size_t{1} << digit_bits;
     std::vector<Item> sorted(items.size());
-    std::array<std::uint32_t, kDigits> place;
-    for (unsigned shift = 0; shift < 64; shift += kDigitBits) {
-      const auto digit = [shift](const Item& item) { return static_cast<std::size_t>(item.begin >> shift & (kDigits - 1)); };
-      if ((differing >> shift & (kDigits - 1)) == 0) continue;
-      place.fill(0);
+    std::vector<std::uint32_t> place(digits);
+    while (differing != 0) {
+      const auto shift = static_cast<unsigned>(std::countr_zero(differing));
+      const auto digit = [shift, digits](const Item& item) { return static_cast<std::size_t>(item.begin >> shift & (digits - 1)); };
+      differing &= ~(std::uint64_t{digits - 1} << shift);
+      std::fill(place.begin(), place.end(), 0U);
       for (const Item& item : items) ++place[digit(item)];
       std::uint32_t first = 0;
       for (std::uint32_t& count : place) first += std::exchange(count, first);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/saturate.h"
+
 namespace cglint::analysis {
 
 AllocatorIndex::AllocatorIndex(const ir::Recording& recording, const AllocatorIndex& older) {
@@ -11,9 +13,7 @@ AllocatorIndex::AllocatorIndex(const ir::Recording& recording, const AllocatorIn
   const auto middle = static_cast<std::ptrdiff_t>(extents_.size());
   for (std::size_t i = seen_; i < blocks.size(); ++i) {
     if (blocks[i].size_bytes == 0) continue;
-    std::uint64_t end = 0;
-    if (__builtin_add_overflow(blocks[i].base, blocks[i].size_bytes, &end)) end = std::numeric_limits<std::uint64_t>::max();
-    extents_.emplace_back(blocks[i].base, end);
+    extents_.emplace_back(blocks[i].base, base::saturating_add(blocks[i].base, blocks[i].size_bytes));
   }
   std::sort(extents_.begin() + middle, extents_.end());
   std::inplace_merge(extents_.begin(), extents_.begin() + middle, extents_.end());
@@ -21,7 +21,7 @@ AllocatorIndex::AllocatorIndex(const ir::Recording& recording, const AllocatorIn
   seen_ = blocks.size();
 }
 
-std::uint64_t AllocatorIndex::end_around(std::uint64_t address) const {
+std::uint64_t AllocatorIndex::find_end_around(std::uint64_t address) const {
   auto it = std::upper_bound(extents_.begin(), extents_.end(), std::pair(address, std::numeric_limits<std::uint64_t>::max()));
   for (int looked = 0; it != extents_.begin() && looked < 8; ++looked) {
     --it;

@@ -19,13 +19,15 @@ class AllocatorIndex {
 
   // End of the innermost block that contains `address`; 0 if there is none. Blocks that a later snapshot
   // split lie inside the earlier one: the nearest base before the address belongs to the innermost.
-  [[nodiscard]] std::uint64_t end_around(std::uint64_t address) const;
+  [[nodiscard]] std::uint64_t end_around(std::uint64_t address) const { return extents_.empty() ? 0 : find_end_around(address); }
   // Whether some block begins there. Blocks without bytes do not count.
   [[nodiscard]] bool begins_at(std::uint64_t address) const;
   // How many of the recording's blocks it knows.
   [[nodiscard]] std::size_t seen() const { return seen_; }
 
  private:
+  [[nodiscard]] std::uint64_t find_end_around(std::uint64_t address) const;
+
   std::vector<std::pair<std::uint64_t, std::uint64_t>> extents_;  // [base, end), ascending, each once
   std::size_t seen_ = 0;
 };

@@ -24,6 +24,8 @@ struct Analyses::State {
   std::optional<AccessTable> access_table;
   std::optional<Layers> layers;
   std::optional<ReplayStreams> replay_streams;
+  std::optional<std::optional<StreamRun>> stream_run;
+  std::optional<std::vector<FunctionWords>> argument_words;
   std::optional<PredictedStreams> predicted_streams;
   std::optional<std::vector<RegionOverlap>> region_overlaps;
 };
@@ -165,7 +167,13 @@ const ReplayStreams& Analyses::replay_streams() {
   return once(state_->replay_streams, [&] { return analysis::replay_streams(graph()); });
 }
 const PredictedStreams& Analyses::predicted_streams() {
-  return once(state_->predicted_streams, [&] { return predict_streams(recording(), graph()); });
+  return once(state_->predicted_streams, [&] { return analysis::predicted_streams(recording(), graph(), stream_run()); });
+}
+const std::optional<StreamRun>& Analyses::stream_run() {
+  return once(state_->stream_run, [&] { return run_stream_model(recording(), graph()); });
+}
+const std::vector<FunctionWords>& Analyses::argument_words() {
+  return once(state_->argument_words, [&] { return analysis::argument_words(graph()); });
 }
 const std::vector<RegionOverlap>& Analyses::region_overlaps() {
   return once(state_->region_overlaps,

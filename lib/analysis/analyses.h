@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "analysis/access_table.h"
+#include "analysis/argument_words.h"
 #include "analysis/critical_path.h"
 #include "analysis/fork_join.h"
 #include "analysis/kernel_identity.h"
@@ -49,6 +50,8 @@ class Analyses {
   const AccessTable& access_table();            // node x byte range x direction x trust
   const ReplayStreams& replay_streams();                // measured
   const PredictedStreams& predicted_streams();          // from the graph alone
+  const std::optional<StreamRun>& stream_run();         // that they are from
+  const std::vector<FunctionWords>& argument_words();   // of its kernels
   const std::vector<RegionOverlap>& region_overlaps();  // one per fork/join region
 
  private:

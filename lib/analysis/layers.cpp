@@ -50,9 +50,15 @@ Layers layers_from_nvtx(const ir::Recording& recording, const ir::Graph& graph) 
   std::map<std::string, std::uint32_t> ids;
   std::vector<NvtxKey> keys;
   std::unordered_map<std::uint32_t, std::vector<Found>> by_stack;  // per NvtxId
+  ir::NvtxId last;  // neighbours mostly have the same
+  const std::vector<Found>* of_last = nullptr;
   for (const ir::NodeId node : graph.nodes()) {
     const ir::NvtxId id = graph.nvtx[node];
     if (!id.is_valid()) continue;
+    if (id == last) {
+      for (const Found& found : *of_last) ++keys[found.key].nodes;
+      continue;
+    }
     const auto [it, inserted] = by_stack.try_emplace(id.index());
     if (inserted) {
       std::size_t range_index = 0;
@@ -78,6 +84,8 @@ Layers layers_from_nvtx(const ir::Recording& recording, const ir::Graph& graph) 
       }
     }
     for (const Found& found : it->second) ++keys[found.key].nodes;
+    last = id;
+    of_last = &it->second;
   }
   const NvtxKey* best = nullptr;
   for (const NvtxKey& key : keys) {
@@ -94,15 +102,25 @@ Layers layers_from_nvtx(const ir::Recording& recording, const ir::Graph& graph) 
   result.confidence = 1;
   result.layer.assign(graph.node_count(), -1);
   std::map<std::int32_t, std::uint32_t> sizes;
+  last = ir::NvtxId();
+  std::int32_t layer = 0;
+  std::uint32_t* size = nullptr;  // of the layer that `last` names; null: it names none
   for (const ir::NodeId node : graph.nodes()) {
     const ir::NvtxId id = graph.nvtx[node];
     if (!id.is_valid()) continue;
-    for (const Found& found : by_stack[id.index()])
-      if (found.key == chosen) {
-        result.layer[node] = static_cast<std::int32_t>(found.number);
-        ++sizes[result.layer[node]];
-        break;
+    if (id != last) {
+      last = id;
+      size = nullptr;
+      const std::vector<Found>& found = by_stack[id.index()];
+      const auto number = std::find_if(found.begin(), found.end(), [&](const Found& f) { return f.key == chosen; });
+      if (number != found.end()) {
+        layer = static_cast<std::int32_t>(number->number);
+        size = &sizes[layer];
       }
+    }
+    if (size == nullptr) continue;
+    result.layer[node] = layer;
+    ++*size;
   }
   result.period_nodes = sizes.begin()->second;
   for (const auto& [layer, size] : sizes)

@@ -174,7 +174,7 @@ class Search {
     ++evaluations_;
     if (is_creation_order(order)) {
       if (!as_given_) {
-        as_given_ = predict_streams(input_.graph);
+        as_given_ = input_.as_given != nullptr ? *input_.as_given : predict_streams(input_.graph);
         if (!input_.graph.owner.empty() && as_given_->valid) describe_boxes(*as_given_);
       }
       return *as_given_;

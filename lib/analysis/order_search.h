@@ -19,6 +19,7 @@ namespace cglint::analysis {
 
 struct OrderSearchInput {
   StreamGraph graph;  // with bodies of child graphs, whose nodes are never moved one by one
+  const StreamPrediction* as_given = nullptr;  // the model's prediction for `graph`, if it is there already
   // Optional columns, empty or one entry per node (of the graph itself).
   std::span<const std::int32_t>
       capture_stream;                    // any number per stream; -1 unknown. Blocks are runs on one stream

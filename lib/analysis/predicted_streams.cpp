@@ -36,16 +36,28 @@ std::set<std::string> uncovered(const ir::Graph& graph, const StreamGraphColumns
 
 }  // namespace
 
+std::optional<StreamRun> run_stream_model(const ir::Recording& recording, const ir::Graph& graph) {
+  if (!graph.facts.contains_all({ir::Fact::nodes, ir::Fact::edges, ir::Fact::creation_order})) return std::nullopt;
+  StreamRun run;
+  run.columns = stream_graph(recording, graph);
+  run.prediction = predict_streams(run.columns.view(), driver_major(recording, graph));
+  return run;
+}
+
 PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph& graph) {
+  return predicted_streams(recording, graph, run_stream_model(recording, graph));
+}
+
+PredictedStreams predicted_streams(const ir::Recording& recording, const ir::Graph& graph, const std::optional<StreamRun>& run) {
   PredictedStreams result;
   result.stream.assign(graph.node_count(), -1);
-  if (!graph.facts.contains_all({ir::Fact::nodes, ir::Fact::edges, ir::Fact::creation_order})) {
+  if (!run) {
     result.note = "a prediction needs the nodes, their dependency edges and their creation order";
     return result;
   }
-  const StreamGraphColumns columns = stream_graph(recording, graph);
+  const StreamGraphColumns& columns = run->columns;
   const std::uint32_t driver = driver_major(recording, graph);
-  const StreamPrediction prediction = predict_streams(columns.view(), driver);
+  const StreamPrediction& prediction = run->prediction;
   if (!prediction.valid) {
     result.note = graph.child_graphs.empty() ? "the dependency edges form a cycle"
                                              : fmt::format("child graphs expand to more than {} dependencies",

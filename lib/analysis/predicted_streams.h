@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "analysis/stream_graph.h"
+#include "analysis/stream_model.h"
 #include "ir/graph.h"
 #include "ir/recording.h"
 
@@ -18,6 +21,17 @@ struct PredictedStreams {
   base::IdVector<ir::NodeId, std::int32_t> stream;     // 0 = launch stream, -1 = none (a child graph: its nodes have theirs)
 };
 
+// One run of the model over a graph of the IR.
+struct StreamRun {
+  StreamGraphColumns columns;
+  StreamPrediction prediction;
+};
+
+// Nothing where the graph lacks the facts that the model needs.
+std::optional<StreamRun> run_stream_model(const ir::Recording& recording, const ir::Graph& graph);
+// What a run says of the graph.
+PredictedStreams predicted_streams(const ir::Recording& recording, const ir::Graph& graph, const std::optional<StreamRun>& run);
+// Both in one.
 PredictedStreams predict_streams(const ir::Recording& recording, const ir::Graph& graph);
 
 }  // namespace cglint::analysis

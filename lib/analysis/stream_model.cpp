@@ -376,6 +376,14 @@ class Predictor {
   }
 
   void find_visit_order() {
+    // Where parents come before their children, as in captured graphs, nothing waits.
+    bool parents_come_first = scan_.size() == n_;
+    for (std::uint32_t v = 0; v < n_ && parents_come_first; ++v)
+      for (const std::uint32_t parent : parents_[v]) parents_come_first = parents_come_first && parent < v;
+    if (parents_come_first) {
+      order_ = scan_;
+      return;
+    }
     std::vector<std::uint32_t> open_parents(n_), rank(n_, 0);
     for (std::uint32_t v = 0; v < n_; ++v) open_parents[v] = static_cast<std::uint32_t>(parents_[v].size());
     for (std::uint32_t i = 0; i < scan_.size(); ++i) rank[scan_[i]] = i;
@@ -493,7 +501,17 @@ class Predictor {
       place(v, make_stream(), StreamOrigin::opened_late);
       if (streams_ == 1) nodes_[v].origin = StreamOrigin::launch;
     }
-    if (!children_[v].empty()) hand_over(v);
+    if (!children_[v].empty() && !hand_over_to_only_child(v)) hand_over(v);
+  }
+
+  // The most frequent case of hand_over(), with the same outcome: one plain child of one origin, behind a full edge. False: another case.
+  bool hand_over_to_only_child(std::uint32_t v) {
+    const std::span<const std::uint32_t> children = children_[v];
+    if (children.size() != 1 || model_.many_children <= 1) return false;
+    const std::uint32_t child = children[0];
+    if (apart_[child] || mixed_[child] || edge_type(v, child) != StreamEdgeType::full) return false;
+    if (!funnel_[child] && !is_placed(child)) give(v, child, nodes_[v].stream);
+    return true;
   }
 
   // Passes v's stream to at most one child, and opens streams for some of the others. Children that are left

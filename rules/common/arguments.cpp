@@ -11,11 +11,7 @@
 namespace cglint::rules {
 namespace {
 
-constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 32, kHighestAddress = std::uint64_t{1} << 57;  // words outside are numbers
-
-// Stacks, shared libraries and, unless it is placed elsewhere, memory of the GPU share a region of this size.
-constexpr unsigned kRegionBits = 40;
-constexpr std::uint32_t kTopOf47Bits = 0x7f, kTopOf48Bits = 0xff;  // where Linux puts them on x86-64 and on 64-bit Arm
+constexpr std::uint32_t kTopOf47Bits = 0x7f, kTopOf48Bits = 0xff;  // regions where Linux puts stacks and libraries on x86-64 and on 64-bit Arm
 
 // Elements of "std::array<char*, 3ul>" and its like, whose elements are all pointers; 0 for other types.
 std::uint32_t pointers_in_array(std::string_view type) {
@@ -59,42 +55,35 @@ WordType word_type(const ir::Recording& recording, const analysis::KernelIdentit
   return WordType::unknown;
 }
 
-void WordHistory::see(const ir::Graph& graph) {
-  constexpr std::size_t kMostValues = 64;
+void WordHistory::see(const ir::Graph& graph, const std::vector<analysis::FunctionWords>& functions) {
   const bool is_eager = graph.info.role == ir::GraphRole::eager;
-  const bool allocations_known = graph.facts.contains(ir::Fact::allocations);
   if (!graph.facts.contains(ir::Fact::kernel_params)) return;
-  for (const ir::NodeId node : graph.nodes()) {
-    const ir::KernelNode* const kernel = graph.kernel(node);
-    if (kernel == nullptr || !kernel->function.is_valid() || (!graph.enabled.empty() && graph.enabled[node] == 0)) continue;
-    const std::span<const ir::ParamWord> params = graph.params_of(*kernel);
-    if (words_.size() <= kernel->function.index()) words_.resize(std::size_t{kernel->function.index()} + 1);
-    std::vector<Word>& words = words_[kernel->function.index()];
-    if (words.size() < params.size()) words.resize(params.size());
-    for (std::size_t i = 0; i < params.size(); ++i) {
+  for (const analysis::FunctionWords& function : functions) {
+    if (words_.size() <= function.function.index()) words_.resize(std::size_t{function.function.index()} + 1);
+    std::vector<Word>& words = words_[function.function.index()];
+    if (words.size() < function.words.size()) words.resize(function.words.size());
+    for (std::size_t i = 0; i < function.words.size(); ++i) {
+      const analysis::ArgumentWord& here = function.words[i];
       Word& word = words[i];
-      word.word = params[i];
-      word.in_struct = params[i].offset_bytes != 0 || (i + 1 < params.size() && params[i + 1].slot == params[i].slot);
-      if (!params[i].allocation.is_valid()) {
-        ++word.elsewhere;
-        if (allocations_known && params[i].size_bytes == 8 && params[i].value < kHighestAddress) note_region(word, static_cast<std::uint32_t>(params[i].value >> kRegionBits));
-        if (params[i].size_bytes != 8 || params[i].value < kLowestAddress || params[i].value >= kHighestAddress) ++word.numbers;
-        continue;
-      }
-      if (word.inside++ == 0) word.first = params[i].value;
-      word.several = word.several || word.first != params[i].value;
+      word.word = here.word;
+      word.in_struct = here.in_struct;
+      word.elsewhere += here.elsewhere;
+      word.numbers += here.numbers;
+      for (const std::uint32_t region : here.regions) analysis::add_region(word.regions, region);
+      if (here.inside == 0) continue;
+      if (word.inside == 0) word.first = here.first;
+      word.inside += here.inside;
+      word.several = word.several || here.several || word.first != here.first;
       std::vector<std::uint64_t>& values = is_eager ? word.outside_capture : word.in_graphs;
-      if (word.many || !word.in_struct || std::find(values.begin(), values.end(), params[i].value) != values.end()) continue;
-      if (values.size() < kMostValues) values.push_back(params[i].value);
-      else word.many = true;
+      for (const std::uint64_t value : here.values) {
+        if (word.many) break;
+        if (std::find(values.begin(), values.end(), value) != values.end()) continue;
+        if (values.size() < analysis::ArgumentWord::kMostValues) values.push_back(value);
+        else word.many = true;
+      }
+      word.many = word.many || here.many;
     }
   }
-}
-
-void WordHistory::note_region(Word& word, std::uint32_t region) {
-  constexpr std::size_t kMostRegions = 8;
-  if (region != 0 && word.in_struct && word.regions.size() < kMostRegions && std::find(word.regions.begin(), word.regions.end(), region) == word.regions.end())
-    word.regions.push_back(region);
 }
 
 bool WordHistory::holds_leftovers(const ir::Recording& recording, ir::FunctionId function, std::size_t index) const {
@@ -104,7 +93,7 @@ bool WordHistory::holds_leftovers(const ir::Recording& recording, ir::FunctionId
   const auto is_of_host = [&](std::uint32_t region) {
     if (region == kTopOf47Bits || region == kTopOf48Bits) return true;
     const auto ids = recording.allocations.ids();
-    return std::any_of(ids.begin(), ids.end(), [&](ir::AllocationId id) { return recording.allocations[id].base >> kRegionBits == region; });
+    return std::any_of(ids.begin(), ids.end(), [&](ir::AllocationId id) { return recording.allocations[id].base >> analysis::kRegionBits == region; });
   };
   return std::any_of(words.begin(), words.end(), [&](const Word& word) {
     return word.word.slot == words[index].word.slot && std::any_of(word.regions.begin(), word.regions.end(), is_of_host);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/argument_words.h"
 #include "analysis/kernel_identity.h"
 #include "ir/graph.h"
 #include "ir/recording.h"
@@ -25,7 +26,7 @@ WordType word_type(const ir::Recording& recording, const analysis::KernelIdentit
 // memory that was given back: such a word proves nothing about what the kernel reads.
 class WordHistory {
  public:
-  void see(const ir::Graph& graph);
+  void see(const ir::Graph& graph, const std::vector<analysis::FunctionWords>& words);
 
   // Whether word `index` of a launch of `function` is known to be a pointer that the kernel was given:
   // - its type says so, or it is a parameter of its own, of 8 bytes, that is no number by type;
@@ -56,7 +57,6 @@ class WordHistory {
     std::vector<std::uint64_t> in_graphs, outside_capture;  // the addresses, each once
     ir::ParamWord word;                       // an example
   };
-  static void note_region(Word& word, std::uint32_t region);
   static bool can_be_no_padding(const std::vector<Word>& words, std::size_t index);
   std::vector<std::vector<Word>> words_;      // by function, by word
 };

@@ -278,7 +278,7 @@ class Reader : private capture::RecordFields {
   std::deque<capture::GraphTranslation> translations_;  // one per thread
   std::deque<std::unique_ptr<Queued>> queue_;
   std::size_t queued_bytes_ = 0;
-  std::vector<std::vector<char>> spare_;
+  std::vector<capture::PaddedLine> spare_;
   std::unique_ptr<capture::ParsePool> pool_;       // behind the jobs: it stops first
   capture::ParsePool::Job* parsed_ = nullptr;      // of the line being read, if a thread parsed it
 
@@ -390,10 +390,7 @@ void Reader::enqueue(const LineReader::Line& line) {
     item->job.text = std::move(spare_.back());
     spare_.pop_back();
   }
-  item->job.text.resize(line.text.size() + LineReader::kPaddingBytes);
-  std::memcpy(item->job.text.data(), line.text.data(), line.text.size());
-  std::memset(item->job.text.data() + line.text.size(), 0, LineReader::kPaddingBytes);
-  item->job.size = line.text.size();
+  item->job.text.assign(line.text, LineReader::kPaddingBytes);
   item->job.offset_bytes = line.offset_bytes;
   queued_bytes_ += line.text.size();
   item->in_pool = is_for_pool(line);
@@ -403,14 +400,14 @@ void Reader::enqueue(const LineReader::Line& line) {
 
 base::Result<void> Reader::read_queued() {
   Queued& item = *queue_.front();
-  const LineReader::Line line{{item.job.text.data(), item.job.size}, item.job.offset_bytes, item.terminated};
+  const LineReader::Line line{item.job.text.view(), item.job.offset_bytes, item.terminated};
   if (item.in_pool) {
     pool_->wait(item.job);
     parsed_ = &item.job;
   }
   auto outcome = read_line(line);
   parsed_ = nullptr;
-  queued_bytes_ -= item.job.size;
+  queued_bytes_ -= item.job.text.view().size();
   if (item.job.text.capacity() <= kQueuedBytes && spare_.size() < kSpareBuffers) spare_.push_back(std::move(item.job.text));
   queue_.pop_front();
   return outcome;

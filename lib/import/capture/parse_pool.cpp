@@ -40,7 +40,7 @@ void ParsePool::work(unsigned number) {
     lock.unlock();
     job.parser = number;
     try {
-      job.record = parsers_[number]->parse({job.text.data(), job.size}, job.text.size(), job.offset_bytes);
+      job.record = parsers_[number]->parse(job.text.view(), job.text.padded_size(), job.offset_bytes);
     } catch (...) {
       job.failure = std::current_exception();
     }

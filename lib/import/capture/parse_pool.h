@@ -2,7 +2,9 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -15,12 +17,34 @@
 
 namespace cglint::import::capture {
 
+// A copy of a line, with zero bytes behind it. Its memory can be used again for another line.
+class PaddedLine {
+ public:
+  void assign(std::string_view line, std::size_t padding) {
+    const std::size_t needed = line.size() + padding;
+    if (needed > capacity_) {
+      capacity_ = needed + needed / 4;
+      bytes_ = std::make_unique_for_overwrite<char[]>(capacity_);
+    }
+    std::memcpy(bytes_.get(), line.data(), line.size());
+    std::memset(bytes_.get() + line.size(), 0, padding);
+    size_ = line.size();
+    padded_ = needed;
+  }
+  [[nodiscard]] std::string_view view() const { return {bytes_.get(), size_}; }
+  [[nodiscard]] std::size_t padded_size() const { return padded_; }
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }
+
+ private:
+  std::unique_ptr<char[]> bytes_;
+  std::size_t size_ = 0, padded_ = 0, capacity_ = 0;
+};
+
 class ParsePool {
  public:
   // A line, and once it is done what it holds. `parser` tells whose numbers the record's graph has.
   struct Job {
-    std::vector<char> text;   // with padding
-    std::size_t size = 0;     // of the line
+    PaddedLine text;
     std::uint64_t offset_bytes = 0;
     GraphRecord record;
     unsigned parser = 0;

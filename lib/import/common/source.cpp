@@ -102,6 +102,16 @@ class CompressedInput {
     begin_ += size;
     consumed_ += size;
   }
+  // Where nothing is available: the next bytes, straight to `buffer` and consumed. 0 at the end.
+  base::Result<std::size_t> read_past(char* buffer, std::size_t size) {
+    if (ended_) return std::size_t{0};
+    auto n = raw_->read(buffer, size);
+    if (n) {
+      ended_ = *n == 0;
+      consumed_ += *n;
+    }
+    return n;
+  }
   [[nodiscard]] std::uint64_t consumed() const { return consumed_; }
 
  private:
@@ -124,6 +134,7 @@ class PlainDecoder final : public Decoder {
  public:
   explicit PlainDecoder(CompressedInput& input) : input_(input) {}
   base::Result<std::size_t> decode(char* buffer, std::size_t size) override {
+    if (input_.available().empty() && size >= kInputBytes) return input_.read_past(buffer, size);
     CGLINT_TRY(input_.fill(1));
     const std::string_view bytes = input_.available();
     const std::size_t n = std::min(size, bytes.size());

@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -127,6 +128,20 @@ struct Site {
   std::vector<Config> address_config;
 };
 
+// A site in one graph: its nodes there, and what their words are.
+struct Here {
+  std::size_t site = 0;
+  std::vector<NodeId> nodes;
+  std::vector<Seen> words;
+  bool any_null = false;
+  void begin(std::size_t of_site) {
+    site = of_site;
+    nodes.clear();
+    words.clear();
+    any_null = false;
+  }
+};
+
 class Check final : public engine::RecordingCheck {
  public:
   explicit Check() = default;
@@ -134,7 +149,7 @@ class Check final : public engine::RecordingCheck {
   void see(const engine::GraphContext& context) override {
     near_null_ = static_cast<std::uint64_t>(context.config.integer(kInfo, "near_null_bytes"));
     if (!context.graph.facts.contains(Fact::kernel_params)) return;
-    history_.see(context.graph);
+    history_.see(context.graph, context.analyses.argument_words());
     if (context.graph.info.role == ir::GraphRole::eager) return see_eager(context);
     if (context.graph.facts.contains(Fact::eager_launches)) eager_expected_ = true;
     see_graph(context);
@@ -248,6 +263,15 @@ class Check final : public engine::RecordingCheck {
     return it->second;
   }
 
+  // The same. With stacks, launches of one kernel mostly come from one place.
+  std::size_t site_of_launch(const SiteKey& key) {
+    if (!key.stack.is_valid()) return site_of(key);
+    if (last_site_.size() <= key.function.index()) last_site_.resize(std::size_t{key.function.index()} + 1, ~std::size_t{0});
+    std::size_t& last = last_site_[key.function.index()];
+    if (last == ~std::size_t{0} || !(sites_[last].key == key)) last = site_of(key);
+    return last;
+  }
+
   static std::uint64_t sequence_hash(const ir::Graph& graph) {
     std::uint64_t hash = graph.node_count();
     for (const NodeId node : graph.nodes()) {
@@ -263,14 +287,7 @@ class Check final : public engine::RecordingCheck {
     const ir::Graph& graph = context.graph;
     const bool has_stacks = graph.facts.contains(Fact::source_frames) && !graph.stack.empty();
     std::uint64_t sequence = 0;
-    // Per site of this graph: its nodes and what their words are.
-    struct Here {
-      std::vector<NodeId> nodes;
-      std::vector<Seen> words;
-      bool any_null = false;
-    };
-    std::unordered_map<std::size_t, Here> here;
-    std::vector<std::size_t> order;
+    std::size_t sites_here = 0;  // of here_
     for (const NodeId node : graph.nodes()) {
       const ir::KernelNode* const kernel = graph.kernel(node);
       if (kernel == nullptr || !kernel->function.is_valid()) continue;
@@ -281,11 +298,15 @@ class Check final : public engine::RecordingCheck {
         if (sequence == 0) sequence = sequence_hash(graph) | 1;
         key.position = sequence ^ (std::uint64_t{node.index()} << 1);
       }
-      const std::size_t site = site_of(key);
+      const std::size_t site = site_of_launch(key);
       if (site == ~std::size_t{0}) continue;
-      const auto [it, inserted] = here.try_emplace(site);
-      if (inserted) order.push_back(site);
-      Here& at = it->second;
+      if (place_here_.size() <= site) place_here_.resize(sites_.size(), 0);
+      if (place_here_[site] == 0) {
+        if (here_.size() == sites_here) here_.emplace_back();
+        here_[sites_here].begin(site);
+        place_here_[site] = static_cast<std::uint32_t>(++sites_here);
+      }
+      Here& at = here_[place_here_[site] - 1];
       at.nodes.push_back(node);
       if (at.words.size() < words.size()) at.words.resize(words.size());
       for (std::size_t i = 0; i < words.size(); ++i) {
@@ -297,16 +318,17 @@ class Check final : public engine::RecordingCheck {
     }
     std::map<std::pair<ir::FunctionId, std::size_t>, Seen> of_kernel;
     if (sequence != 0)
-      for (const auto& [site, at] : here)
-        for (std::size_t i = 0; i < at.words.size(); ++i) of_kernel[{sites_[site].key.function, i}].add(at.words[i]);
+      for (const Here& at : std::span(here_).first(sites_here))
+        for (std::size_t i = 0; i < at.words.size(); ++i) of_kernel[{sites_[at.site].key.function, i}].add(at.words[i]);
     std::vector<bool> faults;
     for (const ir::MeasuredAccess& access : graph.measured_accesses) {
       if (access.begin >= near_null_ || access.begin >= access.end) continue;
       faults.resize(graph.node_count(), false);
       faults[access.node.index()] = true;
     }
-    for (const std::size_t index : order) {
-      const Here& at = here[index];
+    for (const Here& at : std::span(here_).first(sites_here)) {
+      const std::size_t index = at.site;
+      place_here_[index] = 0;
       Site& site = sites_[index];
       if (site.words.size() < at.words.size()) {
         site.words.resize(at.words.size());
@@ -571,6 +593,9 @@ class Check final : public engine::RecordingCheck {
   WordHistory history_;
   std::vector<Site> sites_;
   std::unordered_map<SiteKey, std::size_t, SiteHash> site_index_;
+  std::vector<std::size_t> last_site_;       // by function
+  std::vector<Here> here_;                   // of the graph that is looked at; the memory of earlier ones is used again
+  std::vector<std::uint32_t> place_here_;    // by site: its place in here_, counted from 1; all 0 between graphs
   EagerSites eager_;
   std::map<std::pair<ir::ProcessId, std::string>, std::vector<ir::FunctionId>> families_;  // of eager_, by normalised name
   std::vector<NullWord> nulls_;

@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/saturate.h"
 #include "base/text.h"
+#include "rules/common/allocation_set.h"
 #include "rules/common/arguments.h"
 #include "rules/common/describe.h"
 #include "rules/common/occurrences.h"
@@ -39,8 +41,8 @@ constexpr engine::RuleInfo kInfo = {
     .uses = ir::FactSet{Fact::allocator_state, Fact::source_frames},
 };
 
-constexpr std::uint64_t kLowestAddress = std::uint64_t{1} << 32;   // words below are numbers
-constexpr std::uint64_t kHighestAddress = std::uint64_t{1} << 57;
+using analysis::kHighestAddress;
+using analysis::kLowestAddress;
 constexpr std::size_t kMaxGraphsPerUse = 64;
 constexpr std::size_t kMaxUsesOfAllocation = 16;       // arguments that are told apart
 constexpr std::uint32_t kGraphsInFull = 4;             // in which they are; of further graphs that hold the memory only this is kept
@@ -59,7 +61,7 @@ struct SeenGraph {
   ir::ProcessId process;
   std::uint64_t end_sequence = 0;    // last moment of its capture
   std::uint32_t instances = 1;
-  std::vector<AllocationId> memory;  // that it uses, each once
+  AllocationSet memory;              // that it uses
   ir::GraphId parent;                // of a body
 };
 
@@ -108,10 +110,7 @@ template <typename T>
 class Ranges {
  public:
   void add(std::uint64_t base, std::uint64_t size, T what) {
-    std::uint64_t end = 0;
-    if (size == 0) return;
-    if (__builtin_add_overflow(base, size, &end)) end = std::numeric_limits<std::uint64_t>::max();
-    rows_.push_back({base, end, what});
+    if (size != 0) rows_.push_back({base, base::saturating_add(base, size), what});
   }
   void sort() {
     std::sort(rows_.begin(), rows_.end(), [](const Row& a, const Row& b) { return std::tuple(a.base, a.end) < std::tuple(b.base, b.end); });
@@ -144,7 +143,7 @@ class Check final : public engine::RecordingCheck {
     const ir::Graph& graph = context.graph;
     const bool eager = graph.info.role == ir::GraphRole::eager;
     if (!graph.facts.contains(Fact::allocations)) return;
-    history_.see(graph);
+    history_.see(graph, context.analyses.argument_words());
     if (!eager && graph.facts.contains(Fact::allocator_state)) state_expected_ = true;
     if (!graph.stack.empty() && graph.node_count() > 0) {
       const auto frames = context.recording.frames(graph.stack[NodeId(0)]);
@@ -167,40 +166,47 @@ class Check final : public engine::RecordingCheck {
     } else if (!graph.sequence.empty()) {
       for (const NodeId node : graph.nodes()) last_sequence_ = std::max(last_sequence_, graph.sequence[node]);
     }
-    std::vector<bool> used;
-    const auto uses_memory = [&](AllocationId id, std::uint64_t offset = 0) {
-      if (eager || !id.is_valid()) return;
-      if (used.size() <= id.index()) used.resize(std::size_t{id.index()} + 1, false);
-      if (!used[id.index()]) graphs_[index].memory.push_back(id);
-      used[id.index()] = true;
-      if (first_offset_.size() <= id.index()) first_offset_.resize(std::size_t{id.index()} + 1, kNoOffset);
-      std::uint64_t& first = first_offset_[id.index()];
-      if (first == kNoOffset) first = offset;
-      if (first != offset) first = kSeveral;
-    };
+    if (memory_.size() < context.recording.allocations.size()) memory_.resize(context.recording.allocations.size());
+    used_.clear();
+    const bool has_params = graph.facts.contains(Fact::kernel_params), has_copies = graph.facts.contains(Fact::copy_params);
+    // Where in its allocation an address lies matters only if blocks of it are known.
+    const bool allocation_is_enough = !graph.facts.contains(Fact::allocator_state);
     for (const NodeId node : graph.nodes()) {
       if (!graph.enabled.empty() && graph.enabled[node] == 0) continue;
-      if (const ir::KernelNode* const kernel = graph.kernel(node); kernel != nullptr && graph.facts.contains(Fact::kernel_params)) {
+      if (const ir::KernelNode* const kernel = graph.kernel(node); kernel != nullptr && has_params) {
         const auto words = graph.params_of(*kernel);
+        std::vector<std::pair<std::uint64_t, std::uint64_t>>* const counts = kernel->function.is_valid() ? &counts_of(kernel->function, words.size()) : nullptr;
         for (std::uint32_t i = 0; i < words.size(); ++i) {
           const ir::ParamWord& word = words[i];
-          if (word.size_bytes != 8 || (!word.allocation.is_valid() && (word.value < kLowestAddress || word.value >= kHighestAddress))) continue;
-          if (kernel->function.is_valid()) count(kernel->function, i, word.allocation.is_valid());
-          uses_memory(word.allocation, word.allocation_offset);
-          if (!eager) note(context, index, node, {graph.info.process, word.allocation, word.value, kernel->function, i}, word.slot, word.offset_bytes, &word);
+          const bool is_inside = word.allocation.is_valid();
+          if (word.size_bytes != 8 || (!is_inside && (word.value < kLowestAddress || word.value >= kHighestAddress))) continue;
+          if (counts != nullptr) ++(is_inside ? (*counts)[i].first : (*counts)[i].second);
+          if (eager) continue;
+          if (is_inside) {
+            Memory& memory = memory_of(word.allocation);
+            use(memory, index, word.allocation, word.value);
+            if (allocation_is_enough) {
+              note_allocation(memory, context, index, node, {graph.info.process, word.allocation, word.value, kernel->function, i}, word.slot, word.offset_bytes, &word);
+              continue;
+            }
+          }
+          note_address(context, index, node, {graph.info.process, word.allocation, word.value, kernel->function, i}, word.slot, word.offset_bytes, &word);
         }
-      } else if (const ir::MemcpyNode* const copy = graph.memcpy(node); copy != nullptr && !eager && graph.facts.contains(Fact::copy_params)) {
-        uses_memory(copy->src_allocation);
-        uses_memory(copy->dst_allocation);
+      } else if (eager || !has_copies) {
+        continue;
+      } else if (const ir::MemcpyNode* const copy = graph.memcpy(node)) {
+        use_all(context.recording, index, copy->src_allocation);
+        use_all(context.recording, index, copy->dst_allocation);
         if (copy->src >= kLowestAddress && copy->src_kind != ir::MemoryKind::array)
-          note(context, index, node, {graph.info.process, copy->src_allocation, copy->src, {}, kCopySource}, kCopySource, 0, nullptr);
+          note(context, index, node, {graph.info.process, copy->src_allocation, copy->src, {}, kCopySource}, kCopySource);
         if (copy->dst >= kLowestAddress && copy->dst_kind != ir::MemoryKind::array)
-          note(context, index, node, {graph.info.process, copy->dst_allocation, copy->dst, {}, kCopyTarget}, kCopyTarget, 0, nullptr);
-      } else if (const ir::MemsetNode* const fill = graph.memset(node); fill != nullptr && !eager && graph.facts.contains(Fact::copy_params)) {
-        uses_memory(fill->dst_allocation);
-        if (fill->dst >= kLowestAddress) note(context, index, node, {graph.info.process, fill->dst_allocation, fill->dst, {}, kCopyTarget}, kCopyTarget, 0, nullptr);
+          note(context, index, node, {graph.info.process, copy->dst_allocation, copy->dst, {}, kCopyTarget}, kCopyTarget);
+      } else if (const ir::MemsetNode* const fill = graph.memset(node)) {
+        use_all(context.recording, index, fill->dst_allocation);
+        if (fill->dst >= kLowestAddress) note(context, index, node, {graph.info.process, fill->dst_allocation, fill->dst, {}, kCopyTarget}, kCopyTarget);
       }
     }
+    if (!eager) graphs_[index].memory = AllocationSet(used_);
   }
 
   void finish(const engine::RecordingContext& context, engine::FindingSink& sink) override {
@@ -235,20 +241,52 @@ class Check final : public engine::RecordingCheck {
   }
 
  private:
-  void count(ir::FunctionId function, std::uint32_t word, bool inside) {
-    if (anywhere_.size() <= function.index()) anywhere_.resize(std::size_t{function.index()} + 1);
-    auto& words = anywhere_[function.index()];
-    if (words.size() <= word) words.resize(std::size_t{word} + 1);
-    ++(inside ? words[word].first : words[word].second);
+  struct Holder {
+    ir::FunctionId function;
+    std::uint32_t word, use;
+  };
+  // What is known of one allocation.
+  struct Memory {
+    std::uint64_t address = kNoAddress;                             // in it; kSeveral: more than one was seen
+    std::uint32_t used_in = ~std::uint32_t{0};                      // the last graph that uses it
+    std::uint32_t noted_in = ~std::uint32_t{0}, graphs_noted = 0;   // graphs whose uses were noted: the last, and how many
+    bool is_full = false;                                           // its use names as many graphs as are kept
+    std::vector<Holder> holders;                                    // at most kMaxUsesOfAllocation
+  };
+  static constexpr std::uint64_t kSeveral = ~std::uint64_t{0}, kNoAddress = kSeveral - 1;
+
+  Memory& memory_of(AllocationId id) {
+    if (memory_.size() <= id.index()) memory_.resize(std::size_t{id.index()} + 1);
+    return memory_[id.index()];
+  }
+  void use(Memory& memory, std::uint32_t index, AllocationId id, std::uint64_t address) {
+    if (std::exchange(memory.used_in, index) != index) used_.push_back(id);
+    if (memory.address == kNoAddress) memory.address = address;
+    if (memory.address != address) memory.address = kSeveral;
+  }
+  // A copy counts as a use of the allocation's begin.
+  void use_all(const ir::Recording& recording, std::uint32_t index, AllocationId id) {
+    if (id.is_valid()) use(memory_of(id), index, id, recording.allocations.contains(id) ? recording.allocations[id].base : 0);
   }
 
-  void note(const engine::GraphContext& context, std::uint32_t index, NodeId node, UseKey key, std::uint16_t slot, std::uint16_t offset_bytes,
-            const ir::ParamWord* word) {
-    // Where in its allocation an address lies matters only if blocks of it are known.
-    if (key.allocation.is_valid() && !context.graph.facts.contains(Fact::allocator_state)) {
-      note_allocation(context, index, node, key, slot, offset_bytes, word);
-      return;
-    }
+  // How often each word of a function's arguments pointed into known memory, and how often outside.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>>& counts_of(ir::FunctionId function, std::size_t words) {
+    if (anywhere_.size() <= function.index()) anywhere_.resize(std::size_t{function.index()} + 1);
+    auto& counts = anywhere_[function.index()];
+    if (counts.size() < words) counts.resize(words);
+    return counts;
+  }
+
+  // Of a copy.
+  void note(const engine::GraphContext& context, std::uint32_t index, NodeId node, const UseKey& key, std::uint16_t side) {
+    if (key.allocation.is_valid() && !context.graph.facts.contains(Fact::allocator_state))
+      note_allocation(memory_of(key.allocation), context, index, node, key, side, 0, nullptr);
+    else
+      note_address(context, index, node, key, side, 0, nullptr);
+  }
+
+  void note_address(const engine::GraphContext& context, std::uint32_t index, NodeId node, const UseKey& key, std::uint16_t slot, std::uint16_t offset_bytes,
+                    const ir::ParamWord* word) {
     auto it = use_index_.find(key);
     if (it == use_index_.end()) {
       const std::optional<std::uint32_t> made = make_use(context, node, key, slot, offset_bytes, word);
@@ -259,21 +297,22 @@ class Check final : public engine::RecordingCheck {
   }
 
   // The common case, for millions of words: nothing but the allocation matters, and which arguments hold it.
-  void note_allocation(const engine::GraphContext& context, std::uint32_t index, NodeId node, UseKey key, std::uint16_t slot, std::uint16_t offset_bytes,
-                       const ir::ParamWord* word) {
-    if (of_allocation_.size() <= key.allocation.index()) of_allocation_.resize(std::size_t{key.allocation.index()} + 1);
-    std::vector<Holder>& holders = of_allocation_[key.allocation.index()];
-    if (seen_.size() <= key.allocation.index()) seen_.resize(std::size_t{key.allocation.index()} + 1);
-    Seen& seen = seen_[key.allocation.index()];
-    const bool again = std::exchange(seen.last_graph, index) == index;
-    if (!again) ++seen.graphs;
-    if (seen.graphs > kGraphsInFull) {
-      if (again || seen.is_full || holders.empty()) return;
-      Use& use = uses_[holders.front().use];
+  void note_allocation(Memory& memory, const engine::GraphContext& context, std::uint32_t index, NodeId node, const UseKey& key, std::uint16_t slot,
+                       std::uint16_t offset_bytes, const ir::ParamWord* word) {
+    const bool again = std::exchange(memory.noted_in, index) == index;
+    if (!again) ++memory.graphs_noted;
+    if (memory.graphs_noted > kGraphsInFull) {
+      if (again || memory.is_full || memory.holders.empty()) return;
+      Use& use = uses_[memory.holders.front().use];
       note_graph(index, use);
-      seen.is_full = use.graphs.size() >= kMaxGraphsPerUse;
+      memory.is_full = use.graphs.size() >= kMaxGraphsPerUse;
       return;
     }
+    note_holder(memory.holders, context, index, node, key, slot, offset_bytes, word);
+  }
+
+  void note_holder(std::vector<Holder>& holders, const engine::GraphContext& context, std::uint32_t index, NodeId node, UseKey key, std::uint16_t slot,
+                   std::uint16_t offset_bytes, const ir::ParamWord* word) {
     auto it = std::find_if(holders.begin(), holders.end(), [&](const Holder& holder) { return holder.function == key.function && holder.word == key.word; });
     if (it == holders.end()) {
       if (holders.size() == kMaxUsesOfAllocation) {
@@ -409,8 +448,9 @@ class Check final : public engine::RecordingCheck {
       watched = watched || lives_.contains(holder(graph));
       // A program that ends frees all that a graph uses, or leaves it all to the driver.
       std::size_t gone = 0;
-      for (const AllocationId id : graphs_[graph].memory)
+      graphs_[graph].memory.for_each([&](AllocationId id) {
         if (recording.allocations.contains(id) && recording.allocations[id].free_sequence != 0) ++gone;
+      });
       partly = partly || 2 * gone <= graphs_[graph].memory.size();
     }
     if (stale.graphs == 0) return std::nullopt;
@@ -538,7 +578,7 @@ class Check final : public engine::RecordingCheck {
       if (!recording.text(process.framework).empty()) return true;
     const auto ids = recording.allocations.ids();
     return std::any_of(ids.begin(), ids.end(), [&](AllocationId id) {
-      if (id.index() >= first_offset_.size() || first_offset_[id.index()] != kSeveral) return false;
+      if (id.index() >= memory_.size() || memory_[id.index()].address != kSeveral) return false;
       const ir::Allocation& row = recording.allocations[id];
       return row.size_bytes >= std::uint64_t{2} << 20 && row.kind != ir::Allocation::Kind::host_registered;
     });
@@ -602,20 +642,10 @@ class Check final : public engine::RecordingCheck {
   std::unordered_map<ir::GraphId, std::uint32_t> index_of_graph_;
   std::vector<Use> uses_;
   std::unordered_map<UseKey, std::uint32_t, UseHash> use_index_;
-  struct Holder {
-    ir::FunctionId function;
-    std::uint32_t word, use;
-  };
-  struct Seen {
-    std::uint32_t last_graph = ~std::uint32_t{0}, graphs = 0;
-    bool is_full = false;  // its use names as many graphs as are kept
-  };
-  std::vector<Seen> seen_;                          // by allocation
-  std::vector<std::vector<Holder>> of_allocation_;  // at most kMaxUsesOfAllocation each
+  std::vector<Memory> memory_;                      // by allocation
+  std::vector<AllocationId> used_;                  // by the graph that is looked at, each once
   std::map<std::pair<ir::FunctionId, std::uint32_t>, std::size_t> outside_;  // addresses outside known memory
   std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> anywhere_;  // by function and word: inside, outside known memory
-  static constexpr std::uint64_t kSeveral = ~std::uint64_t{0}, kNoOffset = kSeveral - 1;
-  std::vector<std::uint64_t> first_offset_;  // by allocation: of an address in it; kSeveral: more than one
   bool state_expected_ = false, from_python_ = false;
   std::uint64_t last_sequence_ = 0;  // something happened in the process as late as this
 

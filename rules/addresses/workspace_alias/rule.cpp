@@ -84,7 +84,7 @@ class Check final : public engine::RecordingCheck {
  public:
   void see(const engine::GraphContext& context) override {
     const ir::Graph& graph = context.graph;
-    history_.see(graph);
+    history_.see(graph, context.analyses.argument_words());
     if (graph.info.role == ir::GraphRole::eager || graph.info.role == ir::GraphRole::body || graph.node_count() == 0) return;
     if (!graph.facts.contains(Fact::allocator_state)) state_missing_ = true;
     // Nothing to compare it by: no pools, and it was not launched.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "rules/common/allocation_set.h"
 #include "rules/common/describe.h"
 
 namespace cglint::rules {
@@ -81,49 +82,64 @@ std::uint64_t structure_of(const ir::Graph& graph) {
   return hash;
 }
 
-// The same with arguments, copies, streams and stacks; the moments and ids that differ from capture to capture left out.
-std::uint64_t content_of(const ir::Graph& graph, std::uint64_t structure) {
-  std::uint64_t hash = structure;
-  for (const NodeId node : graph.nodes()) {
-    if (!graph.capture_stream.empty()) hash = mix(hash, graph.capture_stream[node].index());
-    if (!graph.stack.empty()) hash = mix(hash, graph.stack[node].index());
-    if (const ir::KernelNode* const kernel = graph.kernel(node)) {
-      for (const ir::ParamWord& word : graph.params_of(*kernel)) hash = mix(mix(hash, word.value), word.allocation.index());
-    } else if (const ir::MemcpyNode* const copy = graph.memcpy(node)) {
-      hash = mix(mix(mix(hash, copy->src), copy->dst), copy->bytes());
-    } else if (const ir::MemsetNode* const fill = graph.memset(node)) {
-      hash = mix(mix(mix(hash, fill->dst), fill->bytes()), fill->value);
-    } else if (graph.kind[node] == ir::NodeKind::child_graph || graph.kind[node] == ir::NodeKind::conditional) {
-      hash = mix(hash, node.index());
-    }
-  }
-  return hash;
-}
+// What else tells captures of one structure apart.
+struct Content {
+  // The structure with arguments, copies, streams and stacks; the moments and ids that differ from capture to capture left out.
+  std::uint64_t all = 0;
+  // The structure and the memory that it works on: no numbers, no memory that was allocated while it was captured. 0: it knows none.
+  std::uint64_t work = 0;
+  AllocationSet memory;  // that kernels are given
+};
 
-// The structure and the memory that it works on: no numbers, no memory that was allocated while it was captured. 0: it knows none.
-std::uint64_t work_of(const ir::Recording& recording, const ir::Graph& graph, std::uint64_t structure) {
-  std::uint64_t hash = structure;
-  bool has_memory = false;
-  const auto add = [&](ir::AllocationId id, std::uint64_t address, std::uint64_t place) {
-    if (!recording.allocations.contains(id)) return;
-    const ir::Allocation& allocation = recording.allocations[id];
-    if (graph.info.begin_sequence != 0 && allocation.alloc_sequence >= graph.info.begin_sequence) return;
-    hash = mix(mix(hash, address), place);
-    has_memory = true;
-  };
-  for (const NodeId node : graph.nodes()) {
-    if (const ir::KernelNode* const kernel = graph.kernel(node)) {
-      std::uint32_t place = 0;
-      for (const ir::ParamWord& word : graph.params_of(*kernel)) add(word.allocation, word.value, std::uint64_t{node.index()} << 16 | ++place);
-    } else if (const ir::MemcpyNode* const copy = graph.memcpy(node)) {
-      add(copy->src_allocation, copy->src, std::uint64_t{node.index()} << 16);
-      add(copy->dst_allocation, copy->dst, std::uint64_t{node.index()} << 16 | 1);
-    } else if (const ir::MemsetNode* const fill = graph.memset(node)) {
-      add(fill->dst_allocation, fill->dst, std::uint64_t{node.index()} << 16);
+// All in one pass: most of a graph is its arguments.
+class ContentReader {
+ public:
+  Content read(const ir::Recording& recording, const ir::Graph& graph, std::uint64_t structure) {
+    Content content{structure, structure, {}};
+    bool has_memory = false;
+    memory_.clear();
+    if (last_seen_.size() < recording.allocations.size()) last_seen_.resize(recording.allocations.size(), 0);
+    ++now_;
+    const auto add_work = [&](ir::AllocationId id, std::uint64_t address, std::uint64_t place) {
+      if (!recording.allocations.contains(id)) return;
+      if (graph.info.begin_sequence != 0 && recording.allocations[id].alloc_sequence >= graph.info.begin_sequence) return;
+      content.work = mix(mix(content.work, address), place);
+      has_memory = true;
+    };
+    for (const NodeId node : graph.nodes()) {
+      if (!graph.capture_stream.empty()) content.all = mix(content.all, graph.capture_stream[node].index());
+      if (!graph.stack.empty()) content.all = mix(content.all, graph.stack[node].index());
+      if (const ir::KernelNode* const kernel = graph.kernel(node)) {
+        std::uint32_t place = 0;
+        for (const ir::ParamWord& word : graph.params_of(*kernel)) {
+          content.all = mix(mix(content.all, word.value), word.allocation.index());
+          ++place;
+          if (!word.allocation.is_valid()) continue;
+          add_work(word.allocation, word.value, std::uint64_t{node.index()} << 16 | place);
+          if (last_seen_.size() <= word.allocation.index()) last_seen_.resize(std::size_t{word.allocation.index()} + 1, 0);
+          if (std::exchange(last_seen_[word.allocation.index()], now_) != now_) memory_.push_back(word.allocation);
+        }
+      } else if (const ir::MemcpyNode* const copy = graph.memcpy(node)) {
+        content.all = mix(mix(mix(content.all, copy->src), copy->dst), copy->bytes());
+        add_work(copy->src_allocation, copy->src, std::uint64_t{node.index()} << 16);
+        add_work(copy->dst_allocation, copy->dst, std::uint64_t{node.index()} << 16 | 1);
+      } else if (const ir::MemsetNode* const fill = graph.memset(node)) {
+        content.all = mix(mix(mix(content.all, fill->dst), fill->bytes()), fill->value);
+        add_work(fill->dst_allocation, fill->dst, std::uint64_t{node.index()} << 16);
+      } else if (graph.kind[node] == ir::NodeKind::child_graph || graph.kind[node] == ir::NodeKind::conditional) {
+        content.all = mix(content.all, node.index());
+      }
     }
+    if (!has_memory) content.work = 0;
+    content.memory = AllocationSet(memory_);
+    return content;
   }
-  return has_memory ? hash : 0;
-}
+
+ private:
+  std::vector<std::uint32_t> last_seen_;  // by allocation: the number of the graph that was last to use it
+  std::uint32_t now_ = 0;
+  std::vector<ir::AllocationId> memory_;
+};
 
 // Each kernel once, in the order of its first node: a file holds thousands of graphs of thousands of nodes.
 std::string kernels_of(const engine::GraphContext& context) {
@@ -144,17 +160,11 @@ class Check final : public engine::RecordingCheck {
   void see(const engine::GraphContext& context) override {
     const ir::Graph& graph = context.graph;
     if (graph.info.role == ir::GraphRole::body || graph.info.role == ir::GraphRole::eager || graph.node_count() == 0) return;
-    const std::uint64_t structure = structure_of(graph), content = content_of(graph, structure);
+    const std::uint64_t structure = structure_of(graph);
+    Content read = reader_.read(context.recording, graph, structure);
+    const std::uint64_t content = read.all, work = read.work;
     content_.emplace(context.graph_id, content);
-    std::vector<ir::AllocationId>& memory = memory_[context.graph_id];
-    std::vector<bool> used;
-    for (const ir::ParamWord& word : graph.params) {
-      if (!word.allocation.is_valid()) continue;
-      if (used.size() <= word.allocation.index()) used.resize(std::size_t{word.allocation.index()} + 1);
-      if (!used[word.allocation.index()]) memory.push_back(word.allocation);
-      used[word.allocation.index()] = true;
-    }
-    const std::uint64_t work = work_of(context.recording, graph, structure);
+    memory_[context.graph_id] = std::move(read.memory);
     add(context, graph.info, structure, content, work, 0, own_count(graph));
     for (std::size_t i = 0; i < graph.instance_infos.size(); ++i)
       add(context, graph.instance_infos[i], structure, content, work, static_cast<std::uint32_t>(i + 1), std::max(1U, graph.instance_infos[i].instances));
@@ -178,11 +188,11 @@ class Check final : public engine::RecordingCheck {
       }
       if (capture.gone != 0 || place.second != 0) continue;
       // A graph whose memory was freed is not launched any more, one hopes (CG302 looks at that).
-      for (const ir::AllocationId id : memory_[place.first]) {
-        if (!context.recording.allocations.contains(id)) continue;
+      memory_[place.first].for_each([&](ir::AllocationId id) {
+        if (!context.recording.allocations.contains(id)) return;
         const std::uint64_t freed = context.recording.allocations[id].free_sequence;
         if (freed > capture.begin && (capture.gone == 0 || freed < capture.gone)) capture.gone = freed;
-      }
+      });
     }
 
     const auto least = static_cast<std::uint64_t>(context.config.integer(kInfo, "min_captures"));
@@ -337,7 +347,8 @@ class Check final : public engine::RecordingCheck {
   std::multimap<std::pair<ir::GraphId, std::uint32_t>, std::pair<Group*, std::size_t>> captures_;  // by graph and instance
   std::map<ir::GraphId, const Group*> named_;
   std::map<ir::GraphId, std::uint64_t> content_;
-  std::map<ir::GraphId, std::vector<ir::AllocationId>> memory_;
+  std::map<ir::GraphId, AllocationSet> memory_;
+  ContentReader reader_;
 };
 
 class RecaptureChurn final : public engine::Rule {

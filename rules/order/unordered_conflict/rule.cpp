@@ -77,7 +77,7 @@ class UnorderedConflict final : public engine::Rule {
     std::optional<WordHistory> history;  // made when it is asked for
     const auto is_no_pointer = [&](const Access& row) {
       if (row.known()) return false;
-      if (!history) history.emplace().see(graph);
+      if (!history) history.emplace().see(graph, context.analyses.argument_words());
       return may_be_padding(context, *history, row);
     };
     std::vector<Conflict> conflicts;

@@ -70,8 +70,9 @@ class PdlLost final : public engine::Rule {
     }
     std::map<std::string, std::vector<Lost>> patterns;
     bool unknown = false;  // whether a join is at the right kernel
+    std::vector<NodeId> parents;
     for (const NodeId node : graph.nodes()) {
-      const std::optional<Lost> lost = examine(context, node, programmatic, pairs);
+      const std::optional<Lost> lost = examine(context, node, programmatic, pairs, parents);
       if (!lost) continue;
       unknown = unknown || (lost->cause == Cause::join && confidence_of(*lost) == Confidence::possible && lost->uses_joined == ir::Tri::unknown);
       patterns[fmt::format("{};{};{}|{}", stable_name(context, lost->predecessor), stable_name(context, node), static_cast<int>(lost->cause),
@@ -83,8 +84,9 @@ class PdlLost final : public engine::Rule {
   }
 
  private:
+  // `parents`: memory to work in.
   static std::optional<Lost> examine(const engine::GraphContext& context, NodeId node, const std::set<ir::FunctionId>& programmatic,
-                                     const std::set<std::pair<ir::FunctionId, ir::FunctionId>>& pairs) {
+                                     const std::set<std::pair<ir::FunctionId, ir::FunctionId>>& pairs, std::vector<NodeId>& parents) {
     const ir::Graph& graph = context.graph;
     const ir::KernelNode* kernel = graph.kernel(node);
     if (kernel == nullptr || !analysis::is_active_work(graph, node) || graph.in_edges(node).empty()) return std::nullopt;
@@ -97,7 +99,7 @@ class PdlLost final : public engine::Rule {
     if (context.recording.functions.contains(kernel->function)) lost.waits = context.recording.functions[kernel->function].has_grid_dependency_wait;
     // Predecessors without those that are only transitive.
     const std::vector<EdgeId>& implied = context.analyses.implied_edges();
-    std::vector<NodeId> parents;
+    parents.clear();
     for (const EdgeId edge : graph.in_edges(node))
       if (!std::binary_search(implied.begin(), implied.end(), edge)) parents.push_back(graph.edge_from[edge]);
     if (parents.empty()) return std::nullopt;

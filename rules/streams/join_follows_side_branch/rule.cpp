@@ -9,7 +9,7 @@
 #include <span>
 
 #include "analysis/order_search.h"
-#include "analysis/stream_graph.h"
+#include "analysis/predicted_streams.h"
 #include "rules/common/describe.h"
 #include "rules/common/occurrences.h"
 
@@ -247,9 +247,11 @@ class JoinFollowsSideBranch final : public engine::Rule {
     const analysis::Width& width = context.analyses.width();
     if (predicted.count <= std::max(1U, width.count)) return;
 
-    const analysis::StreamGraphColumns columns = analysis::stream_graph(context.recording, context.graph);
+    const analysis::StreamRun& run = *context.analyses.stream_run();  // there, as streams were predicted
     std::vector<std::uint32_t> labels;
     std::vector<std::int32_t> streams;
+    labels.reserve(context.graph.node_count());
+    streams.reserve(context.graph.capture_stream.size());
     for (const NodeId node : context.graph.nodes()) {
       labels.push_back(context.graph.name[node].index());
       if (context.graph.capture_stream.empty()) continue;
@@ -257,14 +259,15 @@ class JoinFollowsSideBranch final : public engine::Rule {
       streams.push_back(stream.is_valid() ? static_cast<std::int32_t>(stream.index()) : -1);
     }
     analysis::OrderSearchInput input;
-    input.graph = columns.view();
+    input.graph = run.columns.view();
+    input.as_given = &run.prediction;
     input.label = labels;
     input.capture_stream = streams;
     input.needed_streams = std::max(1U, width.count);
     // About a second at most: a prediction takes a second for some two million nodes.
     constexpr std::size_t kNodeBudget = 2'000'000;
     input.max_evaluations = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(kNodeBudget / (columns.kinds.size() + 1), 16, 400));
+        std::clamp<std::size_t>(kNodeBudget / (run.columns.kinds.size() + 1), 16, 400));
     const OrderSearchResult result = analysis::search_order(input);
     const auto min_gain = context.config.integer(kInfo, "min_gain"),
                slack = context.config.integer(kInfo, "slack");

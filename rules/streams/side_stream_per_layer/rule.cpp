@@ -54,22 +54,24 @@ class SideStreamPerLayer final : public engine::Rule {
     // Regions of one kind: the same kernel begins the side work.
     std::map<std::uint64_t, std::vector<Fork>> kinds;
     const auto& regions = context.analyses.fork_join_regions();
-    std::set<NodeId> forks;
+    base::IdVector<NodeId, bool> is_fork(graph.node_count(), false);
     for (const analysis::ForkJoinRegion& region : regions)
-      if (region.fork.is_valid() && region.join.is_valid()) forks.insert(region.fork);
+      if (region.fork.is_valid() && region.join.is_valid()) is_fork[region.fork] = true;
     for (const analysis::ForkJoinRegion& region : regions) {
       if (!region.fork.is_valid() || !region.join.is_valid() || region.truncated) continue;
       const StreamId main = graph.capture_stream[region.fork];
       Fork fork;
       fork.region = &region;
       bool holds_others = false;
+      StreamId last;
       for (const analysis::Branch& branch : region.branches) {
         for (const NodeId node : branch.nodes) {
-          holds_others = holds_others || forks.contains(node);
+          holds_others = holds_others || is_fork[node];
           const StreamId stream = graph.capture_stream[node];
           if (!stream.is_valid() || stream == main || !ir::is_activity(graph.kind[node])) continue;
           if (!fork.head.is_valid() || node < fork.head) fork.head = node;
-          fork.streams.insert(stream);
+          if (stream != last) fork.streams.insert(stream);
+          last = stream;
         }
       }
       if (fork.streams.empty() || holds_others) continue;

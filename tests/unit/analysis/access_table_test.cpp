@@ -150,6 +150,40 @@ TEST_F(AccessTableTest, SignaturesGiveDirection) {
             AccessCoverage::partial);  // what lies behind the inner pointers is unknown
 }
 
+// What is worked out for one launch is used for the next: only where its words have the same form.
+TEST_F(AccessTableTest, LaunchesOfOneKernelMayDifferInForm) {
+  const auto typed = [](ir::ParamWord word, ir::ParamWord::Type type) { return word.type = type, word; };
+  const auto outside = word(0, 0x7fff00000000);
+  const ir::NodeId is_const = kernel("k", {typed(outside, ir::ParamWord::Type::const_pointer)});
+  const ir::NodeId is_mutable = kernel("k", {typed(outside, ir::ParamWord::Type::pointer)});
+  const ir::NodeId is_scalar = kernel("k", {typed(outside, ir::ParamWord::Type::scalar)});
+  const ir::NodeId is_short = kernel("k", {word(0, kBase, 0, 4)});
+  const ir::NodeId is_unknown = kernel("k", {outside, word(1, kBase)});
+  const ir::NodeId is_const_again = kernel("k", {typed(outside, ir::ParamWord::Type::const_pointer)});
+  const AccessTable table = build();
+  for (const ir::NodeId node : {is_const, is_const_again}) {
+    ASSERT_EQ(table.of(node).size(), 1U);
+    EXPECT_EQ(table.of(node)[0].mode, AccessMode::read);
+  }
+  ASSERT_EQ(table.of(is_mutable).size(), 1U);
+  EXPECT_EQ(table.of(is_mutable)[0].mode, AccessMode::unknown);
+  EXPECT_TRUE(table.of(is_scalar).empty());
+  EXPECT_TRUE(table.of(is_short).empty());
+  ASSERT_EQ(table.of(is_unknown).size(), 1U);
+  EXPECT_EQ(table.of(is_unknown)[0].slot, 1);
+}
+
+TEST_F(AccessTableTest, ManyRowsAreSortedByAddress) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 6000; ++i) memset(kBase + (random() % (std::uint64_t{1} << 45)) * 64 + (i % 3 == 0 ? 8 : 0), 64);
+  const AccessTable table = build();
+  ASSERT_EQ(table.by_begin().size(), 6000U);
+  for (std::size_t i = 1; i < table.by_begin().size(); ++i) {
+    const std::uint32_t a = table.by_begin()[i - 1], b = table.by_begin()[i];
+    EXPECT_LT(std::pair(table.rows()[a].begin, a), std::pair(table.rows()[b].begin, b));
+  }
+}
+
 TEST_F(AccessTableTest, UnknownKernelsAndStructs) {
   const ir::NodeId flat = kernel("mystery", {word(0, kBase), word(1, 42)});
   const ir::NodeId by_value =
