@@ -123,8 +123,8 @@ Layers layers_from_nvtx(const ir::Recording& recording, const ir::Graph& graph) 
     ++*size;
   }
   result.period_nodes = sizes.begin()->second;
-  for (const auto& [layer, size] : sizes)
-    if (size != result.period_nodes) result.period_nodes = 0;
+  for (const auto& [number, nodes] : sizes)
+    if (nodes != result.period_nodes) result.period_nodes = 0;
   return result;
 }
 

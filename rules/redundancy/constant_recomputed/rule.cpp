@@ -105,7 +105,10 @@ class ConstantRecomputed final : public engine::Rule {
     std::vector<ByteRange> written;
     for (const ir::GraphId id : context.recording.graphs.ids()) {
       const ir::Graph* eager = context.recording.graphs[id].get();
-      if (eager == nullptr || eager->info.role != ir::GraphRole::eager) continue;
+      if (eager == nullptr || eager->info.role != ir::GraphRole::eager || eager->info.process != context.graph.info.process) continue;
+      const bool has_later = eager->sequence.empty() || captured == 0 ||
+                             std::any_of(eager->nodes().begin(), eager->nodes().end(), [&](NodeId node) { return eager->sequence[node] >= captured; });
+      if (!has_later) continue;
       const analysis::AccessTable launches = analysis::build_access_table(context.recording, *eager, context.analyses.identities());
       for (const Access& row : launches.rows()) {
         if (!row.known() || !row.may_write()) continue;
