@@ -1202,8 +1202,9 @@ bool Reader::read_replays(od::object& object) {
 // What a launch tells against itself: it calls itself complete but lacks operations, or has a node that runs once twice. Where edges
 // or the order of creation are known, nodes are those of the graph, and each runs once: what may not run, or run again, is in bodies.
 // Without them the nodes may be what a trace showed, loops unrolled: there, a node can run again after it has ended.
+// What a node ran too often is left out behind the first time.
 void Reader::check_nodes(ir::Graph& graph, std::vector<ir::ReplayOp>& ops, std::vector<ir::Replay>& replays) {
-  constexpr std::int64_t kClockErrorNs = 1000;
+  constexpr std::uint64_t kClockErrorNs = 1000;
   const bool runs_once = (graph.facts.contains(Fact::edges) || graph.facts.contains(Fact::creation_order)) &&
                          graph.info.role != ir::GraphRole::body && graph.info.role != ir::GraphRole::eager;
   const auto is_expected = [&graph](NodeId node) {
@@ -1214,28 +1215,39 @@ void Reader::check_nodes(ir::Graph& graph, std::vector<ir::ReplayOp>& ops, std::
     for (const NodeId node : graph.nodes()) expected += is_expected(node) ? 1 : 0;
   if (op_of_node_.size() < graph.node_count()) op_of_node_.resize(graph.node_count(), kNone);
   std::uint64_t missing = 0, repeated = 0;
+  std::uint32_t kept = 0;
   for (ir::Replay& replay : replays) {
     std::uint64_t present = 0;
-    const std::uint32_t end = replay.ops.first + replay.ops.count;
-    for (std::uint32_t i = replay.ops.first; i < end; ++i) {
-      const ir::ReplayOp& op = ops[i];
-      if (!op.node.is_valid()) continue;
-      std::uint32_t& last = op_of_node_[op.node.index()];
-      if (last == kNone) {
-        present += is_expected(op.node) ? 1 : 0;
-      } else {
-        const ir::ReplayOp& before = ops[last];
-        const bool is_same = before.start_ns == op.start_ns && before.end_ns == op.end_ns;
-        repeated += runs_once || is_same || before.end_ns - op.start_ns > kClockErrorNs ? 1 : 0;
+    const std::uint32_t begin = replay.ops.first, end = begin + replay.ops.count;
+    replay.ops.first = kept;
+    for (std::uint32_t i = begin; i < end; ++i) {
+      const ir::ReplayOp op = ops[i];
+      if (op.node.is_valid()) {
+        std::uint32_t& last = op_of_node_[op.node.index()];
+        if (last == kNone) {
+          present += is_expected(op.node) ? 1 : 0;
+        } else {
+          const ir::ReplayOp& before = ops[last];
+          const bool is_same = before.start_ns == op.start_ns && before.end_ns == op.end_ns;
+          const bool overlaps = before.end_ns > op.start_ns &&
+                                static_cast<std::uint64_t>(before.end_ns) - static_cast<std::uint64_t>(op.start_ns) > kClockErrorNs;
+          if (runs_once || is_same || overlaps) {
+            ++repeated;
+            continue;
+          }
+        }
+        last = kept;
       }
-      last = i;
+      ops[kept++] = op;
     }
-    for (std::uint32_t i = replay.ops.first; i < end; ++i)
+    replay.ops.count = kept - replay.ops.first;
+    for (std::uint32_t i = replay.ops.first; i < kept; ++i)
       if (ops[i].node.is_valid()) op_of_node_[ops[i].node.index()] = kNone;
     if (!runs_once || !replay.complete || present == expected) continue;
     missing += expected - present;
     replay.complete = false;
   }
+  ops.resize(kept);
   constexpr FactSet kFacts = {Fact::replay_streams, Fact::replay_times};
   const auto tell = [&](std::uint64_t count, std::string_view what, std::string_view reason) {
     if (count == 0) return;
