@@ -197,10 +197,20 @@ std::vector<std::uint32_t> tokens_of(std::span<const ir::ReplayOp> operations, c
   return tokens;
 }
 
+// How many of the graph's nodes leave an operation in each launch. Those of bodies are in graphs of their own.
+std::uint64_t nodes_that_run(const ir::Graph& graph) {
+  const auto nodes = graph.nodes();
+  return static_cast<std::uint64_t>(std::count_if(nodes.begin(), nodes.end(), [&](NodeId node) {
+    return ir::is_activity(graph.kind[node]) && (graph.enabled.empty() || graph.enabled[node] != 0);
+  }));
+}
+
 void move_replays(ir::Graph& graph, const Candidate& candidate, ir::Graph& traced, const Candidate& traced_candidate, Match& match) {
   const auto ids = node_ids(graph, traced);
   match.by_id = ids.has_value();
   LaunchMatcher matcher(graph, candidate);
+  const std::uint64_t expected = nodes_that_run(graph);
+  std::vector<std::uint32_t> last_launch(graph.node_count(), 0);  // in which the node ran, from 1
   for (ir::Replay replay : traced.replays) {
     const auto first = static_cast<std::uint32_t>(graph.replay_ops.size());
     const auto source = traced.ops(replay);
@@ -216,10 +226,20 @@ void move_replays(ir::Graph& graph, const Candidate& candidate, ir::Graph& trace
     } else {
       matcher.run(operations, tokens, match);
     }
-    for (const ir::ReplayOp& op : operations) graph.replay_ops.push_back(op);
+    ++match.replays;
+    std::uint64_t present = 0;
+    for (const ir::ReplayOp& op : operations) {
+      graph.replay_ops.push_back(op);
+      if (op.node.is_valid() && std::exchange(last_launch[op.node.index()], static_cast<std::uint32_t>(match.replays)) != match.replays)
+        present += ir::is_activity(graph.kind[op.node]) && (graph.enabled.empty() || graph.enabled[op.node] != 0) ? 1 : 0;
+    }
+    // The trace has fewer operations than the structure has nodes, in all launches perhaps: it cannot know, the structure does.
+    if (replay.complete && present < expected) {
+      match.missing += expected - present;
+      replay.complete = false;
+    }
     replay.ops.first = first;
     graph.replays.push_back(replay);
-    ++match.replays;
   }
   for (const Fact fact : {Fact::replay_streams, Fact::replay_times})
     if (traced.facts.contains(fact)) graph.facts.insert(fact);
@@ -389,6 +409,16 @@ Report join_timeline(ir::Recording& structure, ir::Recording& timeline, bool for
     match.timeline_graph = timeline.text(traced.info.name);
     match.doubt = best_doubt;
     move_replays(graph, targets[best], traced, source, match);
+    if (match.missing != 0) {
+      constexpr ir::FactSet kFacts = {Fact::replay_streams, Fact::replay_times};
+      structure.add_loss(ir::Loss::Severity::data_loss, "nodes of the graph without an operation in launches that the trace gives as whole", match.missing,
+                         ~std::uint64_t{0}, kFacts);
+      for (const Fact fact : {Fact::replay_streams, Fact::replay_times}) {
+        if (!graph.facts.contains(fact)) continue;
+        graph.facts.erase(fact);
+        graph.spoiled.push_back({fact, structure.intern("launches lack operations of nodes of the graph")});
+      }
+    }
     report.matches.push_back(std::move(match));
     timeline.graphs[id].reset();
   }

@@ -27,6 +27,7 @@ struct Match {
   std::size_t matched = 0;         // of them, those tied to a node
   std::size_t ambiguous = 0;       // matched, but another unordered node looked the same
   std::size_t out_of_order = 0;    // matched although a predecessor in the graph had not started
+  std::uint64_t missing = 0;       // nodes without an operation, over launches that the trace gives as whole
   std::optional<Doubt> doubt;      // the two may be of different recordings of the same operations
   // matched / operations; half of that in doubt.
   [[nodiscard]] double quality() const {

@@ -255,6 +255,13 @@ def kineto_cases():
     yield Case("empty events", trace([LAUNCH, "{}", kernel(10), "{}"]), 0, says=["2 events without any property|events without any property.*2"])
     yield Case("two processes with one id in one row", trace([LAUNCH, LAUNCH.replace('"ts": 1,', '"ts": 2,').replace('"pid": 9', '"pid": 10'), kernel(10), kernel(12)]), 4,
                says=["in rows that do not tell of which process they are"])
+    # Each launch has lost another node: none is short of the others' count.
+    events = []
+    for launch in range(3):
+        events.append(LAUNCH.replace('"correlation": 1', f'"correlation": {launch + 1}').replace('"ts": 1,', f'"ts": {launch * 100 + 1},'))
+        events += [kernel(launch * 100 + 10 + node, f"k{node}", args=f', "graph id": 4, "graph node id": {node + 20}').replace('"correlation": 1', f'"correlation": {launch + 1}')
+                   for node in range(6) if node != launch + 1]
+    yield Case("nodes that each launch lacks in turn", trace(events), 4, says=["while none has them all", "spoils .*replay_streams"])
     yield Case("a missing stream", trace([LAUNCH, kernel(10), lost]), 4, says=["without a stream", "spoils replay_streams"])
     lost = kernel(12, "b").replace('"device": 0, ', "").replace('"pid": 0', '"pid": 3')
     yield Case("a missing device", trace([LAUNCH, kernel(10), lost]), 4, says=["without a device", "spoils replay_streams"])
@@ -345,6 +352,9 @@ def nsys_cases(folder):
             large[at + 8:at + 12] = struct.pack(">I", page + 1)
     assert root is not None
     yield Case("a page that is its own child", bytes(large), 2, "database", offset=False)
+    logged = bytearray(small)
+    logged[18] = logged[19] = 2  # as left by a program that used a write-ahead log, which is gone
+    yield Case("once with a log and compressed", gzip.compress(bytes(logged)), 0)
     yield Case("ids of 2^32 and more", database(folder, [(row, (200, 210, 0, 1 << 32, (1 << 63) - 1))]), 4,
                says=["correlation id is no 32-bit number"])
     yield Case("names that are missing", database(folder, [("UPDATE StringIds SET id = 9223372036854775807 WHERE id = 2", ())]), 4,

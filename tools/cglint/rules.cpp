@@ -77,17 +77,18 @@ int list_rules(const std::string& format) {
 }
 
 int explain(const std::string& name) {
-  const engine::Rule* const rule = engine::find_rule(name);
+  std::string upper = name;  // "cg101"
+  for (char& c : upper)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  const engine::Rule* rule = engine::find_rule(name);
+  if (rule == nullptr) rule = engine::find_rule(upper);
   if (rule == nullptr) {
     std::vector<std::string_view> candidates;
     for (const auto& known : engine::all_rules()) {
       candidates.push_back(known->info().code);
       candidates.push_back(known->info().slug);
     }
-    std::string upper = name;  // "cg101"
-    for (char& c : upper)
-      if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    const std::string_view near = engine::find_rule(upper) != nullptr ? std::string_view(upper) : base::closest(name, candidates);
+    const std::string_view near = base::closest(name, candidates);
     print_error(fmt::format("no rule '{}'{}", base::printable(name), near.empty() ? std::string("; 'cglint rules' lists them") : fmt::format("; did you mean '{}'?", near)));
     return kExitUsage;
   }

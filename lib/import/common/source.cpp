@@ -236,6 +236,7 @@ class ZstdDecoder final : public Decoder {
 
   base::Result<std::size_t> decode(char* buffer, std::size_t size) override {
     if (stream_ == nullptr) return make_error(ErrorCode::internal, "zstd could not be set up");
+    if (failure_ != 0) return corrupt(failure_);
     ZSTD_outBuffer out{buffer, size, 0};
     while (out.pos < out.size) {
       CGLINT_TRY(input_.fill(1));
@@ -250,12 +251,9 @@ class ZstdDecoder final : public Decoder {
       const std::size_t hint = ZSTD_decompressStream(stream_, &out, &in);
       input_.consume(in.pos);
       if (ZSTD_isError(hint)) {
-        if (out.pos != 0 && !failed_) {
-          failed_ = true;
-          return out.pos;
-        }
-        return make_error(ErrorCode::malformed, fmt::format("the zstd data is corrupt near compressed byte {}: {}",
-                                                            input_.consumed(), ZSTD_getErrorName(hint)));
+        failure_ = hint;
+        if (out.pos != 0) return out.pos;
+        return corrupt(hint);
       }
       in_frame_ = hint != 0;
       flushing_ = hint != 0 && out.pos == out.size;  // the decoder may hold more output without more input
@@ -265,12 +263,16 @@ class ZstdDecoder final : public Decoder {
   }
 
  private:
+  [[nodiscard]] base::Error corrupt(std::size_t code) const {
+    return make_error(ErrorCode::malformed, fmt::format("the zstd data is corrupt near compressed byte {}: {}", input_.consumed(), ZSTD_getErrorName(code)));
+  }
+
   CompressedInput& input_;
   ZSTD_DStream* stream_;
   bool in_frame_ = false;
   bool flushing_ = false;
   bool torn_ = false;
-  bool failed_ = false;
+  std::size_t failure_ = 0;  // a failure behind output that was handed out first
 };
 
 // --- the source -----------------------------------------------------------------------------------------------------

@@ -785,6 +785,15 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::finish_graph(GraphInWork& work
   if (t_.streams_rewritten)
     spoil(Fact::replay_streams,
           "the trace was rewritten by torch.cuda._annotate_cuda_graph_trace, which replaces stream ids");
+  // Nodes have names: that no launch has them all shows what was lost, unless they are alternatives.
+  std::uint32_t most = 0;
+  for (const ir::Replay& replay : graph.replays) most = std::max(most, replay.ops.count);
+  if (work.has_ids && most < graph.node_count()) {
+    recording_.add_loss(ir::Loss::Severity::data_loss,
+                        "nodes that some launches of a graph have while none has them all: lost records, or bodies of conditional nodes",
+                        graph.node_count() - most, ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
+    for (ir::Replay& replay : graph.replays) replay.complete = false;
+  }
   // A lost operation could have been any launch's: no count of this trace proves that there were not more.
   for (const ir::Loss& loss : recording_.losses) {
     if (loss.severity != ir::Loss::Severity::data_loss) continue;

@@ -140,6 +140,10 @@ base::Result<std::unique_ptr<Database>> Database::open(Source& source, const Lim
     auto bytes = source.read_all();
     if (!bytes) return std::move(bytes).error();
     database->owned_ = *std::move(bytes);
+    // In bytes 18 and 19 the file says whether it was used with a write-ahead log (2). SQLite opens no such image from memory; there
+    // is no log to look at here.
+    for (const std::size_t at : {std::size_t{18}, std::size_t{19}})
+      if (at < database->owned_.size() && database->owned_[at] == 2) database->owned_[at] = 1;
     database->bytes_ = database->owned_;
     CGLINT_TRY(check_length(header, database->bytes_.size()));
   } else {

@@ -108,6 +108,18 @@ TEST(Source, AFileCutAtAnyByteGivesWhatCameBeforeThenTheError) {
   }
 }
 
+TEST(Source, WhatFollowsTheLastFrameIsAnError) {
+  const std::string text = lines(40);
+  for (const std::string_view junk : {"j", "junk", "junk that is longer"}) {
+    const std::string packed = zstd(text) + std::string(junk);
+    auto source = Source::from_memory(packed, "x", Limits());
+    base::Error error;
+    const std::string got = drain(*source, 100, &error);
+    EXPECT_EQ(got, text) << junk;
+    EXPECT_EQ(error.code, ErrorCode::malformed) << junk;
+  }
+}
+
 TEST(Source, AMemberThatIsCutKeepsTheWholeOnesBefore) {
   const std::string tail = gzip(lines(500));
   const std::string packed = gzip("first\n") + tail.substr(0, tail.size() / 2);

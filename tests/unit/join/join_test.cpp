@@ -188,6 +188,25 @@ TEST(Join, ALostRecordCostsOnlyItself) {
 }
 
 // Layers without an edge from side block to side block are predicted to open a stream each; the trace shows two streams.
+TEST(Join, NodesWithoutAnOperationInEveryLaunchAreALoss) {
+  for (const std::size_t drop : {std::size_t{0}, std::size_t{1}}) {
+    ir::Recording structure, timeline;
+    add_structure(structure, "decode", layered(16));
+    add_timeline(timeline, "traced", layered(16), 3, 5, drop);
+    // The trace has nothing to compare with: it gives its launches as whole.
+    for (std::uint32_t r = 0; r < 3; ++r) timeline.graphs[ir::GraphId(0)]->replays[ir::ReplayId(r)].complete = true;
+    const Report report = join_timeline(structure, timeline, true);
+    ASSERT_EQ(report.matches.size(), 1U) << drop;
+    const ir::Graph& graph = *structure.graphs[ir::GraphId(0)];
+    EXPECT_EQ(report.matches[0].missing, drop);  // of the first launch
+    EXPECT_EQ(structure.losses.size(), drop);
+    EXPECT_EQ(graph.facts.contains(Fact::replay_streams), drop == 0);
+    EXPECT_EQ(graph.replays[ir::ReplayId(0)].complete, drop == 0);
+    EXPECT_TRUE(graph.replays[ir::ReplayId(1)].complete);
+    for (const ir::Loss& loss : structure.losses) EXPECT_EQ(loss.severity, ir::Loss::Severity::data_loss);
+  }
+}
+
 TEST(Join, AContradictingStreamCountIsAnotherRecording) {
   const auto plan = layered(6);
   ir::Recording structure, timeline;
