@@ -360,16 +360,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 constexpr int kCombineColumns = 32;
 constexpr int kCombineVectors = kCombineColumns / 4;
 
-// A load that stays where it is written, even if its result may turn out not to be needed.
-__device__ __forceinline__ float4 load_now(const float* pointer) {
-  float4 value;
-  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "l"(pointer)
-               : "memory");
-  return value;
-}
-
 template <int kParts, int kCombineThreads>
 __global__ void __launch_bounds__(kCombineThreads)
     mla_decode_combine_kernel(const float* partial_values, const float2* partial_stats, bf16* out, int heads,

@@ -41,23 +41,6 @@ struct Geometry {
 };
 
 #ifdef CGLINT_TENSOR_KERNELS
-__device__ __forceinline__ void tile_barrier_init(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void tile_barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void tile_barrier_wait(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
 // Copies one box of the map, from `row` on, and reports its bytes to the barrier.
 __device__ __forceinline__ void copy_tensor(uint32_t target, const CUtensorMap* map, int column, int row, uint32_t barrier) {
   asm volatile(
@@ -65,14 +48,12 @@ __device__ __forceinline__ void copy_tensor(uint32_t target, const CUtensorMap* 
       "l"(map), "r"(barrier), "r"(column), "r"(row)
       : "memory");
 }
-// A load that stays where it is written, even if its result may turn out not to be needed.
-__device__ __forceinline__ float4 load_now(const void* pointer) {
-  float4 value;
-  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "l"(pointer)
-               : "memory");
-  return value;
+// Both heads of a column pair by their own factor.
+__device__ __forceinline__ void scale_columns(float (&tile)[4], float even, float odd) {
+  tile[0] *= even;
+  tile[1] *= odd;
+  tile[2] *= even;
+  tile[3] *= odd;
 }
 #endif
 
@@ -140,7 +121,7 @@ __global__ void __launch_bounds__(G::kThreads, 1)
   const uint32_t barriers = all_barriers + static_cast<uint32_t>(group * kStages * 8);
   if (thread == 0) {
 #pragma unroll
-    for (int s = 0; s < kGroups * kStages; ++s) tile_barrier_init(all_barriers + static_cast<uint32_t>(s) * 8);
+    for (int s = 0; s < kGroups * kStages; ++s) barrier_init(all_barriers + static_cast<uint32_t>(s) * 8);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -166,7 +147,7 @@ __global__ void __launch_bounds__(G::kThreads, 1)
     const int first_row = ((page << kPageShift) + tile_in_page) * kTile;
     const uint32_t target = ring + static_cast<uint32_t>(slot * G::kSlotBytes);
     const uint32_t barrier = barriers + static_cast<uint32_t>(slot) * 8;
-    tile_barrier_expect(barrier, kTile * kCacheRow * 2);
+    barrier_expect(barrier, kTile * kCacheRow * 2);
 #pragma unroll
     for (int c = 0; c < kCacheRow / 64; ++c)
       copy_tensor(target + static_cast<uint32_t>(c * kTile * 128), &rows, c * 64, first_row, barrier);
@@ -229,7 +210,7 @@ __global__ void __launch_bounds__(G::kThreads, 1)
   for (int i = 0; i < count; ++i) {
     const uint32_t base = ring + static_cast<uint32_t>(slot * G::kSlotBytes);
     const int first_token = tile_of(i) * kTile;
-    tile_barrier_wait(barriers + static_cast<uint32_t>(slot) * 8, phase);
+    barrier_wait(barriers + static_cast<uint32_t>(slot) * 8, phase);
     if (length - first_token < kTile) {  // stale bits may be NaN
       const int valid = length - first_token;
       for (int v = warp * 32 + lane; v < (kTile - valid) * 72; v += kWarps * 32) {
@@ -308,10 +289,7 @@ __global__ void __launch_bounds__(G::kThreads, 1)
         const float odd = __shfl_sync(0xffffffffu, factor, 8 * t + 4);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          acc[h][m][0] *= even;
-          acc[h][m][1] *= odd;
-          acc[h][m][2] *= even;
-          acc[h][m][3] *= odd;
+          scale_columns(acc[h][m], even, odd);
         }
       }
 #pragma unroll
@@ -362,10 +340,7 @@ __global__ void __launch_bounds__(G::kThreads, 1)
       sum[h] = all;
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        acc[h][m][0] *= even;
-        acc[h][m][1] *= odd;
-        acc[h][m][2] *= even;
-        acc[h][m][3] *= odd;
+        scale_columns(acc[h][m], even, odd);
         if (m / kOwned != group)
           exchange[(((group * kHeadTiles + h) * kRowTiles + m) * kWarps + warp) * 32 + lane] =
               make_float4(acc[h][m][0], acc[h][m][1], acc[h][m][2], acc[h][m][3]);
@@ -586,27 +561,15 @@ cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, float* va
                 a.seq_lens, values, stats, a.heads, a.max_pages, a.softmax_scale * kLog2E, ctx.pdl, ctx.pdl && a.cache_is_settled);
 }
 
-constexpr bool is_compiled() {
-#ifdef __CUDA_ARCH_LIST__
-  for (const int arch : {__CUDA_ARCH_LIST__})
-    if (arch == 900) return true;
-#endif
-  return false;
-}
-
 }  // namespace
 
 bool mla_decode_takes_tensor(const MlaDecode& a, int device) {
   constexpr int64_t kMostPages = (int64_t{1} << 31) / kPageTokens - 1;  // rows are numbered in 32 bits
-  if (!is_compiled() || a.page_size != kPageTokens || a.splits < 2 || (a.heads != 8 && a.heads != 16) || a.cache_pages < 1 ||
+  if (a.page_size != kPageTokens || a.splits < 2 || (a.heads != 8 && a.heads != 16) || a.cache_pages < 1 ||
       a.cache_pages > kMostPages)
     return false;
-  int major = 0;
-  int minor = 0;
   int smem = 0;
-  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess && major == 9 && minor == 0 &&
+  return runs_sm90_code(device) && cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
          smem >= kMlaTensorSmem && encode_function() != nullptr;
 }
 

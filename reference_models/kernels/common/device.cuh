@@ -9,6 +9,18 @@
 
 namespace cglint::kernels {
 
+// Whether code for sm_90 alone (tensor maps, wgmma) was compiled for this chip and runs on it.
+inline bool runs_sm90_code(int device) {
+  bool is_compiled = false;
+#ifdef __CUDA_ARCH_LIST__
+  for (const int arch : {__CUDA_ARCH_LIST__}) is_compiled = is_compiled || arch == 900;
+#endif
+  int major = 0;
+  int minor = 0;
+  return is_compiled && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 && minor == 0;
+}
+
 // Waits until the kernels this one depends on through a programmatic edge have finished and their writes are
 // visible. A no-op without such an edge and before sm_90. Call before the first load of data another kernel
 // writes; loads of weights may come earlier.

@@ -64,9 +64,20 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
+// A load that stays where it is written, even if its result may turn out not to be needed.
+__device__ __forceinline__ float4 load_now(const void* pointer) {
+  float4 value;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(pointer)
+               : "memory");
+  return value;
+}
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define CGLINT_BULK_COPY 1
-
+#endif
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // A barrier in shared memory that counts the bytes of bulk copies. One thread initialises it for one arrival,
 // then all threads synchronise before use.
 __device__ __forceinline__ void barrier_init(uint32_t barrier) {

@@ -1,4 +1,5 @@
 // The second product of an fp8 layer for a few tokens (TileConfig::is_direct).
+#include "kernels/common/device.cuh"
 #include "kernels/moe/moe_gemm_params.h"
 #include "kernels/moe/ptx.cuh"
 
@@ -227,21 +228,9 @@ cudaError_t launch_as(const LaunchContext& ctx, const MoeGemmArgs& args, int spl
   return launch(ctx, moe_gemm_direct_kernel<D>, grid, dim3(D::kWarps * 32), smem, p);
 }
 
-constexpr bool is_compiled() {
-#ifdef __CUDA_ARCH_LIST__
-  for (const int arch : {__CUDA_ARCH_LIST__})
-    if (arch == 900) return true;
-#endif
-  return false;
-}
-
 bool is_sm90() {
   int device = 0;
-  int major = 0;
-  int minor = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 && minor == 0;
+  return cudaGetDevice(&device) == cudaSuccess && runs_sm90_code(device);
 }
 
 }  // namespace
@@ -249,7 +238,7 @@ bool is_sm90() {
 bool takes_moe_gemm_direct(const TileConfig& config, const MoeGemmArgs& args) {
   constexpr int kChunk = 256;  // the longest of the variants below
   return config.is_direct && config.block_m == 8 && args.sorted_ids != nullptr && args.max_blocks > 0 && args.n % 128 == 0 &&
-         args.k % kChunk == 0 && config.split_k <= args.k / kChunk && is_compiled() && is_sm90();
+         args.k % kChunk == 0 && config.split_k <= args.k / kChunk && is_sm90();
 }
 
 // The fastest of those measured: docs/measurements/kernels-variants-2026-12-01.json.
