@@ -6,6 +6,7 @@
 #include <span>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "analysis/kernel_identity.h"
 #include "analysis/node_times.h"
@@ -13,6 +14,7 @@
 #include "analysis/replay_streams.h"
 #include "analysis/stream_graph.h"
 #include "analysis/stream_model.h"
+#include "analysis/topology.h"
 
 namespace cglint::join {
 namespace {
@@ -197,19 +199,13 @@ std::vector<std::uint32_t> tokens_of(std::span<const ir::ReplayOp> operations, c
   return tokens;
 }
 
-// How many of the graph's nodes leave an operation in each launch. Those of bodies are in graphs of their own.
-std::uint64_t nodes_that_run(const ir::Graph& graph) {
-  const auto nodes = graph.nodes();
-  return static_cast<std::uint64_t>(std::count_if(nodes.begin(), nodes.end(), [&](NodeId node) {
-    return ir::is_activity(graph.kind[node]) && (graph.enabled.empty() || graph.enabled[node] != 0);
-  }));
-}
-
 void move_replays(ir::Graph& graph, const Candidate& candidate, ir::Graph& traced, const Candidate& traced_candidate, Match& match) {
   const auto ids = node_ids(graph, traced);
   match.by_id = ids.has_value();
   LaunchMatcher matcher(graph, candidate);
-  const std::uint64_t expected = nodes_that_run(graph);
+  // Nodes that leave an operation in each launch. Those of bodies are in graphs of their own.
+  const auto nodes = graph.nodes();
+  const auto expected = static_cast<std::uint64_t>(std::count_if(nodes.begin(), nodes.end(), [&](NodeId node) { return analysis::is_active_work(graph, node); }));
   std::vector<std::uint32_t> last_launch(graph.node_count(), 0);  // in which the node ran, from 1
   for (ir::Replay replay : traced.replays) {
     const auto first = static_cast<std::uint32_t>(graph.replay_ops.size());
@@ -231,7 +227,7 @@ void move_replays(ir::Graph& graph, const Candidate& candidate, ir::Graph& trace
     for (const ir::ReplayOp& op : operations) {
       graph.replay_ops.push_back(op);
       if (op.node.is_valid() && std::exchange(last_launch[op.node.index()], static_cast<std::uint32_t>(match.replays)) != match.replays)
-        present += ir::is_activity(graph.kind[op.node]) && (graph.enabled.empty() || graph.enabled[op.node] != 0) ? 1 : 0;
+        present += analysis::is_active_work(graph, op.node) ? 1 : 0;
     }
     // The trace has fewer operations than the structure has nodes, in all launches perhaps: it cannot know, the structure does.
     if (replay.complete && present < expected) {

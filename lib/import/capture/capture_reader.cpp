@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 #include <simdjson.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <charconv>
 #include <cstring>
 #include <deque>
@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/value_table.h"
 #include "import/capture/graph_record.h"
 #include "import/capture/line_reader.h"
 #include "import/capture/parse_pool.h"
@@ -71,29 +70,6 @@ struct StreamKeyHash {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kHeaderStart = "{\"type\":\"header\"";
-
-// Four words at a time: nearly as fast as the text can be loaded.
-std::uint64_t hash_of(std::string_view text) {
-  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15U, kMix = 0xc2b2ae3d27d4eb4fU;
-  std::array<std::uint64_t, 4> lanes = {text.size(), kSpread, kMix, ~kSpread};
-  const auto add = [&](std::uint64_t& lane, const char* from, std::size_t size) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, from, size);
-    lane = std::rotl(lane + word * kMix, 31) * kSpread;
-  };
-  while (text.size() >= sizeof(std::uint64_t) * lanes.size()) {
-    for (std::size_t i = 0; i < lanes.size(); ++i) add(lanes[i], text.data() + i * sizeof(std::uint64_t), sizeof(std::uint64_t));
-    text.remove_prefix(sizeof(std::uint64_t) * lanes.size());
-  }
-  for (std::size_t i = 0; !text.empty(); ++i) {
-    const std::size_t size = std::min(text.size(), sizeof(std::uint64_t));
-    add(lanes[i], text.data(), size);
-    text.remove_prefix(size);
-  }
-  std::uint64_t hash = 0;
-  for (const std::uint64_t lane : lanes) hash = base::mix_hash(hash, lane);
-  return hash;
-}
 
 // --- the reader
 // -----------------------------------------------------------------------------------------------------------
@@ -495,7 +471,7 @@ bool Reader::read_record(const LineReader::Line& line) {
     return true;
   }
   if (!may_stand_here()) return false;
-  if (is_written_once(type_) && !lines_seen_.insert(hash_of(line.text)).second) {
+  if (is_written_once(type_) && !lines_seen_.insert(XXH3_64bits(line.text.data(), line.text.size())).second) {
     is_repeated_ = true;
     recording_.add_loss(ir::Loss::Severity::data_loss,
                         fmt::format("{} records that are in the file twice were left out once",
