@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <deque>
 #include <limits>
 #include <memory>
@@ -22,6 +21,7 @@
 #include "import/capture/line_reader.h"
 #include "import/capture/parse_pool.h"
 #include "import/capture/record_fields.h"
+#include "import/common/node_runs.h"
 #include "import/common/read_ahead.h"
 #include "ir/graph_builder.h"
 
@@ -1180,7 +1180,6 @@ bool Reader::read_replays(od::object& object) {
 // Without them the nodes may be what a trace showed, loops unrolled: there, a node can run again after it has ended.
 // What a node ran too often is left out behind the first time.
 void Reader::check_nodes(ir::Graph& graph, std::vector<ir::ReplayOp>& ops, std::vector<ir::Replay>& replays) {
-  constexpr std::uint64_t kClockErrorNs = 1000;
   const bool runs_once = (graph.facts.contains(Fact::edges) || graph.facts.contains(Fact::creation_order)) &&
                          graph.info.role != ir::GraphRole::body && graph.info.role != ir::GraphRole::eager;
   const auto is_expected = [&graph](NodeId node) {
@@ -1203,11 +1202,7 @@ void Reader::check_nodes(ir::Graph& graph, std::vector<ir::ReplayOp>& ops, std::
         if (last == kNone) {
           present += is_expected(op.node) ? 1 : 0;
         } else {
-          const ir::ReplayOp& before = ops[last];
-          const bool is_same = before.start_ns == op.start_ns && before.end_ns == op.end_ns;
-          const bool overlaps = before.end_ns > op.start_ns &&
-                                static_cast<std::uint64_t>(before.end_ns) - static_cast<std::uint64_t>(op.start_ns) > kClockErrorNs;
-          if (runs_once || is_same || overlaps) {
+          if (runs_once || runs_into(ops[last], op)) {
             ++repeated;
             continue;
           }

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "import/common/node_runs.h"
 #include "ir/graph_builder.h"
 
 namespace cglint::import {
@@ -119,7 +120,12 @@ struct Builder::GraphInWork {
   std::unordered_map<std::uint32_t, std::vector<ir::NodeId>> nodes_by_shape;  // without
   std::vector<std::uint32_t> shape_of_node;
   std::unordered_map<std::uint32_t, ir::NodeId> node_of_op;  // where arrows tie operations together
-  std::uint64_t changed_params = 0, unmatched = 0, incomplete = 0;
+  struct LastRun {
+    std::size_t replay = ~std::size_t{0};
+    ir::ReplayOp op;
+  };
+  std::vector<LastRun> last_run;  // of each node, with ids
+  std::uint64_t changed_params = 0, unmatched = 0, incomplete = 0, doubled = 0;
 };
 
 std::vector<std::uint32_t> Builder::sorted_shapes(const Group& group) const {
@@ -685,12 +691,11 @@ ir::NodeId Builder::node_with_id(GraphInWork& work, const TimelineOp& o) {
   return node;
 }
 
-// Operations that the reference launch lacks become nodes if they have an id.
+// Operations that the reference launch lacks become nodes if they have an id. What runs while its own node runs is left out.
 void Builder::add_replay(GraphInWork& work, const Group& group) {
   ir::Graph& graph = work.builder.graph();
   ir::Replay replay;
   replay.ops.first = static_cast<std::uint32_t>(graph.replay_ops.size());
-  replay.ops.count = group.count;
   replay.correlation = op(group, 0).correlation;
   if (group.launch != kNone) {
     const TimelineLaunch& launch = t_.launches[group.launch];
@@ -709,6 +714,13 @@ void Builder::add_replay(GraphInWork& work, const Group& group) {
     replay_op.kind = t_.shape(o.shape).kind;
     if (work.has_ids) {
       replay_op.node = node_with_id(work, o);
+      if (work.last_run.size() < work.shape_of_node.size()) work.last_run.resize(work.shape_of_node.size());
+      GraphInWork::LastRun& last = work.last_run[replay_op.node.index()];
+      if (last.replay == graph.replays.size() && runs_into(last.op, replay_op)) {
+        ++work.doubled;
+        continue;
+      }
+      last = {graph.replays.size(), replay_op};
       if (work.shape_of_node[replay_op.node.index()] != o.shape) ++work.changed_params;
     } else {
       const auto it = work.nodes_by_shape.find(o.shape);
@@ -723,7 +735,8 @@ void Builder::add_replay(GraphInWork& work, const Group& group) {
     graph.replay_ops.push_back(replay_op);
   }
   t_.ops.release(group.first, group.count);
-  replay.complete = !group.lost_ops && !t_.lost_anywhere && group.count >= groups_[work.group->reference].count;
+  replay.ops.count = static_cast<std::uint32_t>(graph.replay_ops.size()) - replay.ops.first;
+  replay.complete = !group.lost_ops && !t_.lost_anywhere && replay.ops.count >= groups_[work.group->reference].count;
   if (!replay.complete) ++work.incomplete;
   graph.replays.push_back(replay);
 }
@@ -794,6 +807,9 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::finish_graph(GraphInWork& work
                         graph.node_count() - most, ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
     for (ir::Replay& replay : graph.replays) replay.complete = false;
   }
+  if (work.doubled != 0)
+    recording_.add_loss(ir::Loss::Severity::data_loss, "operations of nodes that were still running in the same launch were left out",
+                        work.doubled, ~std::uint64_t{0}, {Fact::replay_streams, Fact::replay_times});
   // A lost operation could have been any launch's: no count of this trace proves that there were not more.
   for (const ir::Loss& loss : recording_.losses) {
     if (loss.severity != ir::Loss::Severity::data_loss) continue;

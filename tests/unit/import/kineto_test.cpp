@@ -421,6 +421,33 @@ TEST(KinetoDamage, AnOperationThatIsGivenTwiceCountsOnce) {
   EXPECT_EQ(recording.loose_ops.size(), 1U);
 }
 
+TEST(KinetoDamage, ANodeThatRunsTwiceAtATimeIsTold) {
+  const auto node = [](int id, double ts_us, double dur_us, int stream) {
+    return event({.name = fmt::format("k{}", id),
+                  .ts_us = ts_us,
+                  .dur_us = dur_us,
+                  .stream = stream,
+                  .extra_args = fmt::format(", \"graph id\": 2, \"graph node id\": {}", id)});
+  };
+  const auto read_with = [&](const std::string& more) {
+    return read(trace({launch(0, 1), node(1, 10, 4, 7), node(2, 20, 4, 7), node(3, 30, 4, 7), more}));
+  };
+  constexpr std::string_view kTold = "operations of nodes that were still running";
+  const ir::Recording doubled = read_with(node(2, 21, 4, 8));
+  EXPECT_EQ(loss_count(doubled, kTold), 1U);
+  const ir::Graph& graph = *doubled.graphs[ir::GraphId(0)];
+  ASSERT_EQ(graph.replays.size(), 1U);
+  EXPECT_EQ(graph.replays.raw()[0].ops.count, 3U);
+  EXPECT_FALSE(graph.facts.contains(Fact::replay_streams));
+  EXPECT_FALSE(graph.facts.contains(Fact::replay_times));
+  // Again after its end, as in a loop, or before it by no more than clocks are apart.
+  for (const double ts_us : {23.5, 25.0, 40.0}) {
+    const ir::Recording again = read_with(node(2, ts_us, 4, 7));
+    EXPECT_EQ(loss_count(again, kTold), 0U) << ts_us;
+    EXPECT_EQ(again.graphs[ir::GraphId(0)]->replays.raw()[0].ops.count, 4U) << ts_us;
+  }
+}
+
 TEST(KinetoDamage, LaunchCallsWithOneId) {
   std::vector<std::string> events = loop_of({});
   events.push_back(launch(1000, 2));
