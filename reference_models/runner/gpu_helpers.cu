@@ -25,6 +25,11 @@ __global__ void spin_kernel(std::uint64_t ns) {
 
 }  // namespace
 
+cudaError_t find_kernels() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(read_kernel));
+}
+
 cudaError_t enqueue_read(const void* data, std::size_t bytes, std::uint32_t* sink, cudaStream_t stream) {
   read_kernel<<<1024, 512, 0, stream>>>(static_cast<const uint4*>(data), bytes / sizeof(uint4), sink);
   return cudaGetLastError();

@@ -546,6 +546,14 @@ int run_session(const ModelInfo& info, const VariantInfo& variant, const Session
     need(cudaSetDevice(0), "cudaSetDevice");
     need(cudaFree(nullptr), "creating the CUDA context");
     tell_gpu();
+    const cudaError_t found = find_kernels();
+    if (found != cudaSuccess) {
+      Event("error")
+          .text("kind", "no_gpu")
+          .text("message", std::string("no usable GPU: this program's kernels are compiled for other chips (") +
+                               cudaGetErrorString(found) + "); build it with -DCGLINT_CUDA_TARGETS=RELEASE");
+      return kExitCannotRun;
+    }
     if (options.serve_rounds > 0) return run_two(info, variant, options, serving(options));
     if (!options.beside.empty()) return run_two(info, variant, options, beside(options));
     return run_one(info, variant, options);

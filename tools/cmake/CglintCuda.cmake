@@ -2,8 +2,10 @@
 #   CGLINT_CUDA=AUTO  build them where the toolkit is found (default)
 #   CGLINT_CUDA=ON    fail to configure where it is not
 #   CGLINT_CUDA=OFF   skip
-#   CGLINT_CUDA_TARGETS=DEV      sm_90a only (default: quick, small; line tables for profilers unless it is a release build)
-#   CGLINT_CUDA_TARGETS=RELEASE  sm_80, sm_90a, PTX for later chips, and from toolkit 12.8 sm_100 and sm_120
+#   CGLINT_CUDA_TARGETS=DEV      sm_90a only (quick, small; line tables for profilers unless it is a release build). Default where no
+#                                other GPU is found
+#   CGLINT_CUDA_TARGETS=RELEASE  sm_80, sm_90a, PTX for later chips, and from toolkit 12.8 sm_100 and sm_120. Default where a GPU of
+#                                another compute capability than 9.0 is found
 #   CGLINT_CUDA_TARGETS=PTX      PTX of sm_80 only: runs the paths of older chips on whatever chip is there
 include_guard(GLOBAL)
 
@@ -11,7 +13,21 @@ if(NOT DEFINED CGLINT_CUDA)
   set(CGLINT_CUDA AUTO CACHE STRING "Build the GPU programs: AUTO (where a toolkit is found), ON, OFF")
   set_property(CACHE CGLINT_CUDA PROPERTY STRINGS AUTO ON OFF)
 endif()
-set(CGLINT_CUDA_TARGETS DEV CACHE STRING "Chips to compile kernels for: DEV, RELEASE or PTX")
+# What this machine's own GPUs need, where nothing else is asked for.
+if(NOT DEFINED CGLINT_CUDA_TARGETS)
+  set(CGLINT_DEFAULT_CUDA_TARGETS DEV)
+  find_program(CGLINT_NVIDIA_SMI nvidia-smi)
+  if(CGLINT_NVIDIA_SMI)
+    execute_process(COMMAND ${CGLINT_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+      OUTPUT_VARIABLE CGLINT_CHIPS ERROR_QUIET TIMEOUT 30)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]+" CGLINT_CHIPS "${CGLINT_CHIPS}")
+    list(REMOVE_ITEM CGLINT_CHIPS "9.0")
+    if(CGLINT_CHIPS)
+      set(CGLINT_DEFAULT_CUDA_TARGETS RELEASE)
+    endif()
+  endif()
+endif()
+set(CGLINT_CUDA_TARGETS "${CGLINT_DEFAULT_CUDA_TARGETS}" CACHE STRING "Chips to compile kernels for: DEV, RELEASE or PTX")
 set_property(CACHE CGLINT_CUDA_TARGETS PROPERTY STRINGS DEV RELEASE PTX)
 
 # cglint_find_cuda(<result> <what>): the toolkit's targets (CUDA::...) in the calling folder. <result> is true where
