@@ -64,7 +64,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
-// A load that stays where it is written, even if its result may turn out not to be needed.
+// Loads that stay where they are written, even if their result may turn out not to be needed.
 __device__ __forceinline__ float4 load_now(const void* pointer) {
   float4 value;
   asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -74,19 +74,28 @@ __device__ __forceinline__ float4 load_now(const void* pointer) {
   return value;
 }
 
+__device__ __forceinline__ float2 load_pair_now(const void* pointer) {
+  float2 value;
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(pointer) : "memory");
+  return value;
+}
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define CGLINT_BULK_COPY 1
 #endif
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// A barrier in shared memory that counts the bytes of bulk copies. One thread initialises it for one arrival,
+// A barrier in shared memory that counts arrivals and the bytes of bulk copies. One thread initialises it,
 // then all threads synchronise before use.
-__device__ __forceinline__ void barrier_init(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals = 1) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-// The one arrival of a phase, with the number of bytes that must land before the phase completes.
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// An arrival with the number of bytes that must land before the phase completes.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
