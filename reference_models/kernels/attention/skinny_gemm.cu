@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/attention/skinny_gemm.h"
+#include "kernels/attention/skinny_gemm_wave.h"
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
 
@@ -324,6 +325,7 @@ cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* 
        (workspace == nullptr || tiles_of(gemm.tokens, gemm.n, gemm.batch) > kMaxSplitTiles))) {
     return cudaErrorInvalidValue;
   }
+  if (skinny_gemm_fits_wave(gemm) && skinny_gemm_runs_wave()) return skinny_gemm_wave(ctx, gemm);
   const int token_tiles = token_tiles_for(gemm.tokens);
   const int token_groups = token_groups_for(gemm.tokens);
   const auto one_tile = ctx.pdl ? skinny_gemm_kernel<1, true> : skinny_gemm_kernel<1, false>;

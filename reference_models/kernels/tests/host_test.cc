@@ -16,6 +16,7 @@
 #include "kernels/attention/reference.h"
 #include "kernels/attention/rope.h"
 #include "kernels/attention/skinny_gemm.h"
+#include "kernels/attention/skinny_gemm_wave.h"
 #include "kernels/common/buffer.h"
 #include "kernels/common/case.h"
 
@@ -126,6 +127,42 @@ TEST(SkinnyGemm, SplitsOnlyWhereEachBlockKeepsWork) {
   }
   EXPECT_EQ(skinny_split_k(1, 2112, 7168, 1, kMultiprocessors), 1);
   EXPECT_GT(skinny_split_k(1, 384, 7168, 1, kMultiprocessors), 1);
+}
+
+TEST(SkinnyGemm, OneWaveTakesWhatAllMultiprocessorsHoldAtOnce) {
+  const auto fits = [](int tokens, int n, int k) {
+    SkinnyGemm gemm;
+    gemm.tokens = tokens;
+    gemm.n = n;
+    gemm.k = k;
+    gemm.split_k = skinny_split_k(tokens, n, k, 1, kMultiprocessors);
+    return skinny_gemm_fits_wave(gemm);
+  };
+  struct Projection {
+    int n, k;
+  };
+  // q_b and o of K2, q_b of V3, o of Kimi Linear, the shared expert's down.
+  for (const Projection p : {Projection{1536, 1536}, {7168, 1024}, {3072, 1536}, {2304, 2048}, {7168, 256}}) {
+    for (const int tokens : {1, 4, 8}) EXPECT_TRUE(fits(tokens, p.n, p.k)) << p.n << " " << p.k;
+    EXPECT_FALSE(fits(9, p.n, p.k)) << p.n << " " << p.k;
+  }
+  // More weights than one wave of blocks has, rows that no block divides, other k, k shared by blocks.
+  for (const Projection p : {Projection{7168, 2048},
+                             {7168, 1536},
+                             {14336, 1024},
+                             {7168 + 16, 1024},
+                             {2112, 7168},
+                             {384, 7168},
+                             {16, 1536}})
+    EXPECT_FALSE(fits(8, p.n, p.k)) << p.n << " " << p.k;
+  SkinnyGemm heads;
+  heads.tokens = 8;
+  heads.n = 1536;
+  heads.k = 1536;
+  EXPECT_TRUE(skinny_gemm_fits_wave(heads));
+  heads.batch = 2;
+  EXPECT_FALSE(skinny_gemm_fits_wave(heads));
+  EXPECT_EQ(skinny_gemm_wave({}, heads), cudaErrorInvalidValue);
 }
 
 TEST(Launches, RejectBadShapesBeforeTheyReachTheDriver) {
