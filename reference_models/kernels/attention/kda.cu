@@ -1,5 +1,6 @@
 #include "kernels/attention/kda.h"
 #include "kernels/common/device.cuh"
+#include "kernels/common/mma.cuh"
 
 namespace cglint::kernels {
 namespace {
@@ -52,10 +53,36 @@ __global__ void __launch_bounds__(128)
   store8(out + sequence * channels + channel, pack(sum));
 }
 
+// State is read once: it need not stay in L1. Not a load of read-only data (`nc`): an earlier launch wrote
+// it.
+__device__ __forceinline__ float4 load_state(const float* pointer) {
+  float4 value;
+  asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(pointer)
+               : "memory");
+  return value;
+}
+
+// Four bf16 values as one access of 8 bytes.
+__device__ __forceinline__ float4 load4(const bf16* pointer) {
+  const uint2 words = *reinterpret_cast<const uint2*>(pointer);
+  __nv_bfloat162 pair[2];
+  memcpy(pair, &words, sizeof words);
+  const float2 low = __bfloat1622float2(pair[0]);
+  const float2 high = __bfloat1622float2(pair[1]);
+  return make_float4(low.x, low.y, high.x, high.y);
+}
+__device__ __forceinline__ void store4(bf16* pointer, const float4& value) {
+  const uint2 words = make_uint2(pack_bf16(value.x, value.y), pack_bf16(value.z, value.w));
+  *reinterpret_cast<uint2*>(pointer) = words;
+}
+
 // One block per (kColumns value columns, head, sequence). A thread holds 4 columns of 4 key rows of the
-// state.
+// state. Every thread adds up the warps' sums of its own columns and so knows their change by itself: a
+// barrier less than if one thread did it for all.
 template <int kColumns, bool kPdl>
-__global__ void __launch_bounds__(kColumns * 8)
+__global__ void __launch_bounds__(kColumns * 8, 128 / kColumns)
     kda_delta_rule_kernel(const bf16* qkv, const bf16* gate, int64_t gate_stride, const bf16* beta,
                           int64_t beta_stride, const float* a_log, const float* dt_bias, float* state,
                           const int32_t* state_index, bf16* out, int heads) {
@@ -68,7 +95,7 @@ __global__ void __launch_bounds__(kColumns * 8)
   __shared__ float key[kKdaHeadDim];
   __shared__ float decay[kKdaHeadDim];
   __shared__ float dot[3][kKdaHeadDim / 32];  // |q|^2, |k|^2, q.k by warp
-  __shared__ float column_sum[2][kDeltaThreads / 32][kColumns];
+  __shared__ __align__(16) float column_sum[2][kDeltaThreads / 32][kColumns];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t head = blockIdx.y;
   const int64_t sequence = blockIdx.z;
@@ -90,14 +117,13 @@ __global__ void __launch_bounds__(kColumns * 8)
   float4 s[kRowsPerThread];
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
-    s[i] = *reinterpret_cast<const float4*>(block_state + (row_group + i * kRowGroups) * kKdaHeadDim);
+    s[i] = load_state(block_state + (row_group + i * kRowGroups) * kKdaHeadDim);
   }
   const bf16* q = qkv + (sequence * 3 * heads + head) * kKdaHeadDim;
   const bf16* k = q + static_cast<int64_t>(heads) * kKdaHeadDim;
   const bf16* v = k + static_cast<int64_t>(heads) * kKdaHeadDim;
   const float write_strength = sigmoid(__bfloat162float(beta[sequence * beta_stride + head]));
-  float value = 0;
-  if (thread < kColumns) value = __bfloat162float(v[first_column + thread]);
+  const float4 value = load4(v + first_column + column);
   if (thread < kKdaHeadDim) {
     const float q_value = __bfloat162float(q[thread]);
     const float k_value = __bfloat162float(k[thread]);
@@ -156,28 +182,31 @@ __global__ void __launch_bounds__(kColumns * 8)
     }
   }
   __syncthreads();
-  __shared__ __align__(16) float delta[kColumns];
-  if (thread < kColumns) {
-    float prediction = 0;
-    float result = 0;
+  const auto sum_of_warps = [&](int which) {
+    float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int w = 0; w < kDeltaThreads / 32; ++w) {
-      prediction += column_sum[0][w][thread];
-      result += column_sum[1][w][thread];
+      const float4 part = *reinterpret_cast<const float4*>(&column_sum[which][w][column]);
+      sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
     }
-    const float change = write_strength * (value - prediction);
-    delta[thread] = change;
-    out[(sequence * heads + head) * kKdaHeadDim + first_column + thread] =
-        __float2bfloat16_rn(result + q_dot_k * change);
+    return sum;
+  };
+  const float4 prediction = sum_of_warps(0);
+  const float4 change =
+      make_float4(write_strength * (value.x - prediction.x), write_strength * (value.y - prediction.y),
+                  write_strength * (value.z - prediction.z), write_strength * (value.w - prediction.w));
+  if (row_group == 0) {
+    const float4 result = sum_of_warps(1);
+    store4(out + (sequence * heads + head) * kKdaHeadDim + first_column + column,
+           make_float4(result.x + q_dot_k * change.x, result.y + q_dot_k * change.y,
+                       result.z + q_dot_k * change.z, result.w + q_dot_k * change.w));
   }
-  __syncthreads();
-  const float4 change = *reinterpret_cast<const float4*>(delta + column);
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int row = row_group + i * kRowGroups;
     const float k_row = key[row] * k_scale;
     // Assigned, the four values would be compiled as four stores.
-    __stcg(reinterpret_cast<float4*>(block_state + row * kKdaHeadDim),
+    __stcs(reinterpret_cast<float4*>(block_state + row * kKdaHeadDim),
            make_float4(s[i].x + k_row * change.x, s[i].y + k_row * change.y, s[i].z + k_row * change.z,
                        s[i].w + k_row * change.w));
   }
@@ -190,38 +219,20 @@ __global__ void __launch_bounds__(128)
                           int rows, int heads, float epsilon) {
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) >> 5;
   const int first = (static_cast<int>(threadIdx.x) & 31) * 4;
-  const auto load4 = [](const bf16* pointer, float(&values)[4]) {
-    const uint2 words = *reinterpret_cast<const uint2*>(pointer);
-    __nv_bfloat162 pair[2];
-    memcpy(pair, &words, sizeof words);
-    const float2 low = __bfloat1622float2(pair[0]);
-    const float2 high = __bfloat1622float2(pair[1]);
-    values[0] = low.x;
-    values[1] = low.y;
-    values[2] = high.x;
-    values[3] = high.y;
-  };
-  float gamma[4];
-  load4(weight + first, gamma);
+  const float4 gamma = load4(weight + first);
   pdl_begin<kPdl>();
   if (row >= rows) return;
   const int64_t sequence = row / heads;
   const int head = row % heads;
-  float value[4];
-  float raw_gate[4];
-  load4(x + static_cast<int64_t>(row) * kKdaHeadDim + first, value);
-  load4(gate + sequence * gate_stride + head * kKdaHeadDim + first, raw_gate);
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sum += value[i] * value[i];
+  const float4 value = load4(x + static_cast<int64_t>(row) * kKdaHeadDim + first);
+  const float4 raw_gate = load4(gate + sequence * gate_stride + head * kKdaHeadDim + first);
+  const float sum = value.x * value.x + value.y * value.y + value.z * value.z + value.w * value.w;
   const float scale = rsqrtf(warp_sum(sum) / kKdaHeadDim + epsilon);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) value[i] *= scale * gamma[i] * sigmoid(raw_gate[i]);
-  const __nv_bfloat162 pair[2] = {__floats2bfloat162_rn(value[0], value[1]),
-                                  __floats2bfloat162_rn(value[2], value[3])};
-  uint2 words;
-  memcpy(&words, pair, sizeof words);
-  *reinterpret_cast<uint2*>(out + static_cast<int64_t>(row) * kKdaHeadDim + first) = words;
+  store4(out + static_cast<int64_t>(row) * kKdaHeadDim + first,
+         make_float4(value.x * (scale * gamma.x * sigmoid(raw_gate.x)),
+                     value.y * (scale * gamma.y * sigmoid(raw_gate.y)),
+                     value.z * (scale * gamma.z * sigmoid(raw_gate.z)),
+                     value.w * (scale * gamma.w * sigmoid(raw_gate.w))));
 }
 
 }  // namespace
