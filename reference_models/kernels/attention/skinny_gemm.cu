@@ -32,18 +32,44 @@ __device__ __forceinline__ uint4 load_words_streaming(const bf16* pointer) {
   return words;
 }
 
+// Clusters of sm_90. A plain store of `value` to the place of `address` in the shared memory of the cluster's
+// first block; that block must have started, and sees it after the next barrier.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void store_to_first_block(uint32_t address, float value) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, 0;\n"
+      "st.shared::cluster.f32 [remote], %1;\n"
+      "}\n" ::"r"(address),
+      "f"(value)
+      : "memory");
+}
+#else  // never launched in clusters
+__device__ __forceinline__ void cluster_arrive() {}
+__device__ __forceinline__ void cluster_wait() {}
+__device__ __forceinline__ void store_to_first_block(uint32_t, float) {}
+#endif
+
 // Weights go from global memory straight into mma operands: the sum over k may run in any order as long as
 // both operands agree, so lane t of a quad takes k values 8t..8t+7 of a 32-wide chunk (one 16-byte load) and
 // feeds them to two instructions. Rows of the tile are the weight's n, columns are tokens. Units of k go
 // round the warps of all blocks that share the tile; a warp loads its next unit before it multiplies this
-// one.
-template <int kTokenTiles, bool kPdl>
+// one. Blocks that share a tile add up through the workspace, where the last to arrive finishes, or with
+// kCluster through the shared memory of the first, which saves the trip to L2 and back.
+template <int kTokenTiles, bool kCluster, bool kPdl>
 __global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
     skinny_gemm_kernel(const bf16* x, int64_t x_token_stride, int64_t x_batch_stride, const bf16* weight,
                        int64_t weight_batch_stride, bf16* out, int64_t out_token_stride,
                        int64_t out_batch_stride, const bf16* residual, int all_tokens, int token_groups,
                        int k, float* partials, unsigned* arrivals) {
-  extern __shared__ float reduce[];  // [warps][kTokenTiles * 8][kTileN]
+  extern __shared__ float reduce[];  // [warps][kTokenTiles * 8][kTileN]; kCluster: [warps + splits]
   constexpr int kTileValues = kTokenTiles * 8 * kTileN;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
@@ -104,6 +130,7 @@ __global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
     }
   };
 
+  if constexpr (kCluster) cluster_arrive();
   const bool any = unit < units;
   if (any) load_weights(0, unit);
   pdl_begin<kPdl>();
@@ -142,12 +169,24 @@ __global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
   const int values = tokens * kTileN;
   const int splits = static_cast<int>(gridDim.y);
   const int64_t tile = static_cast<int64_t>(blockIdx.z) * gridDim.x + blockIdx.x;
-  if (splits > 1) {
+  const auto sum_of_warps = [&](int i) {
+    float total = 0;
+    for (int w = 0; w < warps; ++w) total += reduce[w * kTileValues + i];
+    return total;
+  };
+  float* const gathered = reduce + warps * kTileValues;  // kCluster
+  if constexpr (kCluster) {
+    const uint32_t to = shared_address(gathered + blockIdx.y * kTileValues);
+    cluster_wait();  // all have started
+    for (int i = static_cast<int>(threadIdx.x); i < values; i += static_cast<int>(blockDim.x))
+      store_to_first_block(to + static_cast<uint32_t>(i) * 4, sum_of_warps(i));
+    cluster_arrive();
+    cluster_wait();
+    if (blockIdx.y != 0) return;
+  } else if (splits > 1) {
     __shared__ bool is_last;
     for (int i = static_cast<int>(threadIdx.x); i < values; i += static_cast<int>(blockDim.x)) {
-      float total = 0;
-      for (int w = 0; w < warps; ++w) total += reduce[w * kTileValues + i];
-      partials[(tile * splits + blockIdx.y) * kTileValues + i] = total;
+      partials[(tile * splits + blockIdx.y) * kTileValues + i] = sum_of_warps(i);
     }
     __threadfence();
     __syncthreads();
@@ -162,10 +201,12 @@ __global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
   }
   for (int i = static_cast<int>(threadIdx.x); i < values; i += static_cast<int>(blockDim.x)) {
     float total = 0;
-    if (splits > 1) {
+    if constexpr (kCluster) {
+      for (int s = 0; s < splits; ++s) total += gathered[s * kTileValues + i];
+    } else if (splits > 1) {
       for (int s = 0; s < splits; ++s) total += __ldcg(partials + (tile * splits + s) * kTileValues + i);
     } else {
-      for (int w = 0; w < warps; ++w) total += reduce[w * kTileValues + i];
+      total = sum_of_warps(i);
     }
     const int64_t position =
         batch * out_batch_stride + (first_token + i / kTileN) * out_token_stride + first_n + i % kTileN;
@@ -325,26 +366,36 @@ cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* 
        (workspace == nullptr || tiles_of(gemm.tokens, gemm.n, gemm.batch) > kMaxSplitTiles))) {
     return cudaErrorInvalidValue;
   }
-  if (skinny_gemm_fits_wave(gemm) && skinny_gemm_runs_wave()) return skinny_gemm_wave(ctx, gemm);
+  int device = 0;
+  const bool is_sm90 = cudaGetDevice(&device) == cudaSuccess && runs_sm90_code(device);
+  if (is_sm90 && skinny_gemm_fits_wave(gemm)) return skinny_gemm_wave(ctx, gemm);
   const int token_tiles = token_tiles_for(gemm.tokens);
   const int token_groups = token_groups_for(gemm.tokens);
-  const auto one_tile = ctx.pdl ? skinny_gemm_kernel<1, true> : skinny_gemm_kernel<1, false>;
-  const auto two_tiles = ctx.pdl ? skinny_gemm_kernel<2, true> : skinny_gemm_kernel<2, false>;
-  const auto kernel = token_tiles == 1 ? one_tile : two_tiles;
+  const bool in_clusters =
+      is_sm90 && token_tiles == 1 && (gemm.split_k == 3 || gemm.split_k == 4);  // as measured
+  const auto one_tile = ctx.pdl ? skinny_gemm_kernel<1, false, true> : skinny_gemm_kernel<1, false, false>;
+  const auto two_tiles = ctx.pdl ? skinny_gemm_kernel<2, false, true> : skinny_gemm_kernel<2, false, false>;
+  const auto one_tile_clusters =
+      ctx.pdl ? skinny_gemm_kernel<1, true, true> : skinny_gemm_kernel<1, true, false>;
+  const auto kernel = in_clusters ? one_tile_clusters : token_tiles == 1 ? one_tile : two_tiles;
   const int tiles = tiles_of(gemm.tokens, gemm.n, gemm.batch);
   const int units_per_block = (gemm.k / kUnitK + gemm.split_k - 1) / gemm.split_k;
-  const int warps = warps_for(tiles * gemm.split_k, units_per_block, token_tiles);
-  const size_t smem = static_cast<size_t>(warps * token_tiles * 8 * kTileN) * sizeof(float);
+  int warps = warps_for(tiles * gemm.split_k, units_per_block, token_tiles);
+  // Clusters of blocks that each take a whole multiprocessor would not all fit at once.
+  if (in_clusters) warps = std::clamp(warps, 4, 8);
+  const int parts = in_clusters ? warps + gemm.split_k : warps;
+  const size_t smem = static_cast<size_t>(parts * token_tiles * 8 * kTileN) * sizeof(float);
   unsigned* arrivals = static_cast<unsigned*>(workspace);
-  float* partials =
-      workspace == nullptr
-          ? nullptr
-          : reinterpret_cast<float*>(static_cast<unsigned char*>(workspace) + kArrivalBytes);
+  float* partials = workspace == nullptr
+                        ? nullptr
+                        : reinterpret_cast<float*>(static_cast<unsigned char*>(workspace) + kArrivalBytes);
   const dim3 grid(static_cast<unsigned>(gemm.n / kTileN), static_cast<unsigned>(gemm.split_k),
                   static_cast<unsigned>(gemm.batch * token_groups));
-  return launch(ctx, kernel, grid, dim3(static_cast<unsigned>(warps * 32)), smem, gemm.x, gemm.x_token_stride,
-                gemm.x_batch_stride, gemm.weight, gemm.weight_batch_stride, gemm.out, gemm.out_token_stride,
-                gemm.out_batch_stride, gemm.residual, gemm.tokens, token_groups, gemm.k, partials, arrivals);
+  return launch_in_clusters(ctx, kernel, grid, in_clusters ? grid.y : 1,
+                            dim3(static_cast<unsigned>(warps * 32)), smem, gemm.x, gemm.x_token_stride,
+                            gemm.x_batch_stride, gemm.weight, gemm.weight_batch_stride, gemm.out,
+                            gemm.out_token_stride, gemm.out_batch_stride, gemm.residual, gemm.tokens,
+                            token_groups, gemm.k, partials, arrivals);
 }
 
 cudaError_t mla_absorb_query(const LaunchContext& ctx, const bf16* q_nope, int64_t q_token_stride,

@@ -211,11 +211,6 @@ bool skinny_gemm_fits_wave(const SkinnyGemm& gemm) {
   return shape_for(gemm) != nullptr;
 }
 
-bool skinny_gemm_runs_wave() {
-  int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess && runs_sm90_code(device);
-}
-
 cudaError_t skinny_gemm_wave(const LaunchContext& ctx, const SkinnyGemm& gemm) {
   const WaveShape* const shape = shape_for(gemm);
   if (shape == nullptr) return cudaErrorInvalidValue;

@@ -7,11 +7,9 @@
 
 namespace cglint::kernels {
 
-// Whether one of the compiled shapes fits. Says nothing about the device.
+// Whether one of the compiled shapes fits. Says nothing about the device, which must run code of sm_90
+// (runs_sm90_code).
 [[nodiscard]] bool skinny_gemm_fits_wave(const SkinnyGemm& gemm);
-// Whether the code was compiled and the current device runs it.
-[[nodiscard]] bool skinny_gemm_runs_wave();
-
 // Plain and programmatic launches differ in how weights are loaded, not in the order of the sums: the results
 // are the same bits.
 [[nodiscard]] cudaError_t skinny_gemm_wave(const LaunchContext& ctx, const SkinnyGemm& gemm);

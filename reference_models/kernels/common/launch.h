@@ -27,12 +27,13 @@ inline bool device_supports_pdl(int device) {
          major >= 9;
 }
 
-// Launches `kernel`. `smem_bytes` is dynamic shared memory. Beyond 48 KiB, the kernel's static shared memory
+// Launches `kernel` in clusters of `cluster_y` blocks along y, of which gridDim.y must be a multiple; above 1 that needs compute
+// capability 9.0, up to 8 run everywhere there. `smem_bytes` is dynamic shared memory. Beyond 48 KiB, the kernel's static shared memory
 // included, the limit must be raised first; 40 KiB leave room for the static part of any kernel here.
 // Arguments are converted to the kernel's parameter types.
 template <typename... Params, typename... Args>
-[[nodiscard]] cudaError_t launch(const LaunchContext& ctx, void (*kernel)(Params...), dim3 grid, dim3 block,
-                                 size_t smem_bytes, Args&&... args) {
+[[nodiscard]] cudaError_t launch_in_clusters(const LaunchContext& ctx, void (*kernel)(Params...), dim3 grid,
+                                             unsigned cluster_y, dim3 block, size_t smem_bytes, Args&&... args) {
   static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each kernel parameter");
   if (smem_bytes > 40u * 1024u) {
     const cudaError_t status =
@@ -40,17 +41,29 @@ template <typename... Params, typename... Args>
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem_bytes));
     if (status != cudaSuccess) return status;
   }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (ctx.pdl) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster_y > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {1, cluster_y, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = smem_bytes;
   config.stream = ctx.stream;
-  config.attrs = &attribute;
-  config.numAttrs = ctx.pdl ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...);
+}
+template <typename... Params, typename... Args>
+[[nodiscard]] cudaError_t launch(const LaunchContext& ctx, void (*kernel)(Params...), dim3 grid, dim3 block,
+                                 size_t smem_bytes, Args&&... args) {
+  return launch_in_clusters(ctx, kernel, grid, 1, block, smem_bytes, std::forward<Args>(args)...);
 }
 
 }  // namespace cglint::kernels
