@@ -385,10 +385,12 @@ cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* 
   if (in_clusters) warps = std::clamp(warps, 4, 8);
   const int parts = in_clusters ? warps + gemm.split_k : warps;
   const size_t smem = static_cast<size_t>(parts * token_tiles * 8 * kTileN) * sizeof(float);
-  unsigned* arrivals = static_cast<unsigned*>(workspace);
-  float* partials = workspace == nullptr
-                        ? nullptr
-                        : reinterpret_cast<float*>(static_cast<unsigned char*>(workspace) + kArrivalBytes);
+  // Neither is used in clusters.
+  void* const shared = in_clusters ? nullptr : workspace;
+  unsigned* arrivals = static_cast<unsigned*>(shared);
+  float* partials =
+      shared == nullptr ? nullptr
+                        : reinterpret_cast<float*>(static_cast<unsigned char*>(shared) + kArrivalBytes);
   const dim3 grid(static_cast<unsigned>(gemm.n / kTileN), static_cast<unsigned>(gemm.split_k),
                   static_cast<unsigned>(gemm.batch * token_groups));
   return launch_in_clusters(ctx, kernel, grid, in_clusters ? grid.y : 1,

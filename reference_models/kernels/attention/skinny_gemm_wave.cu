@@ -67,10 +67,13 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
 // A plain launch has nothing else on its multiprocessor and loads weights to registers. In a programmatic
 // launch bulk copies put them in shared memory: a block then needs few registers, and its successor fits
 // beside it and loads while it still works.
+//
+// `n` and `k` are for whoever reads the launch; G knows k.
 template <typename G, bool kPdl>
 __global__ void __launch_bounds__(G::kThreads, kPdl ? 2 : 1)
     wave_skinny_gemm_kernel(const bf16* x, int64_t x_token_stride, const bf16* weight, bf16* out,
-                            int64_t out_token_stride, const bf16* residual, int tokens) {
+                            int64_t out_token_stride, const bf16* residual, int tokens,
+                            [[maybe_unused]] int n, [[maybe_unused]] int k) {
 #ifdef CGLINT_SM90_KERNELS
   constexpr int kTiles = G::kTiles;
   constexpr int kChunks = G::kChunks;
@@ -170,7 +173,7 @@ cudaError_t launch_wave(const LaunchContext& ctx, const SkinnyGemm& gemm) {
   }
   return launch(ctx, kernel, dim3(static_cast<unsigned>(gemm.n / G::kRows)), dim3(G::kThreads),
                 G::template smem_bytes<kPdl>(), gemm.x, gemm.x_token_stride, gemm.weight, gemm.out,
-                gemm.out_token_stride, gemm.residual, gemm.tokens);
+                gemm.out_token_stride, gemm.residual, gemm.tokens, gemm.n, gemm.k);
 }
 
 // A compiled shape. Warps and chunks follow from k alone: they set the order of the sums, which must not
