@@ -180,6 +180,7 @@ cudaError_t launch_wave(const LaunchContext& ctx, const SkinnyGemm& gemm) {
 // depend on the launch.
 struct WaveShape {
   int k;
+  int fewest_tokens;
   int row_multiple;  // of n
   int most_rows;     // more would be a second wave on 132 multiprocessors, or a third of small blocks
   cudaError_t (*plain)(const LaunchContext&, const SkinnyGemm&);
@@ -187,24 +188,36 @@ struct WaveShape {
 };
 
 template <typename Plain, typename Programmatic = Plain>
-constexpr WaveShape wave_shape(int row_multiple, int most_rows) {
+constexpr WaveShape wave_shape(int row_multiple, int most_rows, int fewest_tokens = 1) {
   static_assert(Plain::kK == Programmatic::kK && Plain::kWarps == Programmatic::kWarps);
-  return {Plain::kK, row_multiple, most_rows, launch_wave<Plain, false>, launch_wave<Programmatic, true>};
+  return {Plain::kK,
+          fewest_tokens,
+          row_multiple,
+          most_rows,
+          launch_wave<Plain, false>,
+          launch_wave<Programmatic, true>};
 }
 
-// The fastest of those measured: docs/measurements/kernels-variants-2026-12-01.json.
+// The fastest of those measured, the first that fits: docs/measurements/kernels-variants-2026-12-01.json.
+// From 5 tokens on q_b of V3 with a norm in front is faster in programmatic launches of 96 blocks (5.2
+// instead of 5.7 us at 8 tokens), though alone it is slower (3.5 instead of 3.2); probably because the norm's
+// blocks find room.
 constexpr WaveShape kWaveShapes[] = {
     wave_shape<WaveGeometry<4, 1, 8>>(32, 264 * 32),
     wave_shape<WaveGeometry<7, 4, 8>, WaveGeometry<4, 4, 8>>(7 * 32, 132 * 56),
     wave_shape<WaveGeometry<2, 3, 16>>(16, 132 * 16),
+    wave_shape<WaveGeometry<3, 3, 16>, WaveGeometry<4, 3, 16>>(96, 132 * 24, 5),
     wave_shape<WaveGeometry<3, 3, 16>>(24, 132 * 24),
     wave_shape<WaveGeometry<3, 4, 16>>(24, 132 * 24),
 };
 
 const WaveShape* shape_for(const SkinnyGemm& gemm) {
   if (gemm.tokens > kMaxTokens || gemm.batch != 1 || gemm.split_k != 1) return nullptr;
-  for (const WaveShape& shape : kWaveShapes)
-    if (gemm.k == shape.k && gemm.n % shape.row_multiple == 0 && gemm.n <= shape.most_rows) return &shape;
+  for (const WaveShape& shape : kWaveShapes) {
+    if (gemm.k == shape.k && gemm.tokens >= shape.fewest_tokens && gemm.n % shape.row_multiple == 0 &&
+        gemm.n <= shape.most_rows)
+      return &shape;
+  }
   return nullptr;
 }
 
