@@ -17,7 +17,10 @@ __device__ __forceinline__ float from_ordered(uint32_t key) {
   return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
 }
 
-// Score of expert number threadIdx.x, and the bias that is added for the choice alone. Every thread of the block calls.
+// Score of expert number threadIdx.x, and the bias that is added for the choice alone. Every thread of the
+// block calls. kLoads parts are under way at once: more of them are more code, which every launch has to
+// fetch.
+template <int kLoads>
 __device__ __forceinline__ float score_of(const TopkArgs& a, int token, float* scratch, float* choice_bias) {
   const int tid = static_cast<int>(threadIdx.x);
   const int lane = tid & 31;
@@ -34,19 +37,17 @@ __device__ __forceinline__ float score_of(const TopkArgs& a, int token, float* s
     }
     const float* partial = a.logits + static_cast<int64_t>(token) * a.experts + tid;
     const int64_t stride = static_cast<int64_t>(a.tokens) * a.experts;
-    int split = 0;
-    for (; split + 8 <= a.splits; split += 8) {
-      float part[8];
+    for (int first = 0; first < a.splits; first += kLoads) {
+      float part[kLoads];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) part[i] = partial[(split + i) * stride];
+      for (int i = 0; i < kLoads; ++i) part[i] = first + i < a.splits ? partial[(first + i) * stride] : 0.0f;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) logit += part[i];
+      for (int i = 0; i < kLoads; ++i) logit += part[i];
     }
-    for (; split < a.splits; ++split) logit += partial[split * stride];
   }
   float score = 0.0f;
   if (a.score == ScoreFunction::kSigmoid) {
-    score = 1.0f / (1.0f + __expf(-logit));
+    score = __fdividef(1.0f, 1.0f + __expf(-logit));
   } else {
     // Softmax over all experts: block-wide maximum, then sum.
     float largest = warp_max(has_expert ? logit : -INFINITY);
@@ -60,12 +61,12 @@ __device__ __forceinline__ float score_of(const TopkArgs& a, int token, float* s
   return score;
 }
 
-// One block a token, one thread an expert for the scores; the first warp then chooses. kPerLane: experts a
-// lane of that warp holds.
+// One block a token, one thread an expert for the scores; the first warp then chooses. kPerLane: neighbouring
+// experts a lane of that warp holds.
 template <int kPerLane>
 __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
   __shared__ float scores[kMaxExperts];
-  __shared__ uint32_t keys[kMaxExperts];
+  __shared__ __align__(16) uint32_t keys[kMaxExperts];
   __shared__ float group_scores[kMaxGroups];
   __shared__ float scratch[32];
 
@@ -79,11 +80,12 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
   const bool has_expert = tid < a.experts;
 
   float bias = 0.0f;
-  const float score = score_of(a, token, scratch, &bias);
+  const float score = score_of<7>(a, token, scratch, &bias);
   if (has_expert) {
     scores[tid] = score;
     keys[tid] = ordered(score + bias);
   }
+  for (int i = a.experts + tid; i < kPerLane * 32; i += static_cast<int>(blockDim.x)) keys[i] = 0;
   __syncthreads();
 
   const int group_size = a.experts / a.num_groups;
@@ -121,36 +123,41 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
   }
   uint32_t mine[kPerLane];
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int expert = lane + 32 * i;
-    mine[i] = 0;
-    if (expert < a.experts && (!grouped || ((chosen_groups >> (expert / group_size)) & 1u) != 0))
-      mine[i] = keys[expert];
+  for (int i = 0; i < kPerLane; i += 4) {
+    const uint4 four = *reinterpret_cast<const uint4*>(keys + lane * kPerLane + i);
+    mine[i] = four.x;
+    mine[i + 1] = four.y;
+    mine[i + 2] = four.z;
+    mine[i + 3] = four.w;
+  }
+  if (grouped) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int group = (lane * kPerLane + i) / group_size;
+      if (group >= a.num_groups || ((chosen_groups >> group) & 1u) == 0) mine[i] = 0;
+    }
   }
   int kept = -1;
   for (int k = 0; k < a.top_k; ++k) {
     uint32_t best = 0;
-    int best_expert = kMaxExperts;
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (mine[i] > best) {
-        best = mine[i];
-        best_expert = lane + 32 * i;
-      }
-    }
+    for (int i = 0; i < kPerLane; ++i) best = max(best, mine[i]);
+    uint32_t equal = 0;  // the lane's own best, found while the warp's is on its way
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) equal |= mine[i] == best ? 1u << i : 0u;
+    const int first = __ffs(static_cast<int>(equal)) - 1;
     const uint32_t overall = __reduce_max_sync(kFullWarp, best);
-    const int winner =
-        static_cast<int>(__reduce_min_sync(kFullWarp, best == overall ? static_cast<unsigned>(best_expert)
-                                                                      : static_cast<unsigned>(kMaxExperts)));
+    const int owner = __ffs(static_cast<int>(__ballot_sync(kFullWarp, best == overall))) - 1;
+    const int winner = __shfl_sync(kFullWarp, lane * kPerLane + first, owner);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      if (lane + 32 * i == winner) mine[i] = 0;
+      if (lane == owner && i == first) mine[i] = 0;
     }
-    if (lane == k) kept = winner;
+    if (lane == k && overall != 0) kept = winner;
   }
-  // With fewer candidates than top_k (too small groups), or scores that are NaN, `kept` may be kMaxExperts.
+  // With fewer candidates than top_k (too small groups) `kept` may be -1.
   const bool writes = lane < a.top_k;
-  const bool valid = writes && kept < a.experts;
+  const bool valid = writes && kept >= 0;
   float weight = valid ? scores[kept] : 0.0f;
   const float sum = warp_sum(weight);
   weight *= a.renormalize ? a.scaling / fmaxf(sum, 1e-20f) : a.scaling;
@@ -164,8 +171,8 @@ __global__ void moe_topk_kernel(const __grid_constant__ TopkArgs a) {
 // The same where experts fill whole warps, groups are warps and at most kFewChoices are asked for: each warp ranks its 32
 // experts by comparing all with all, then the best of every warp are ranked so.
 constexpr int kFewChoices = 8;
-constexpr int kFewExperts = 256;  // with 384 the kernel above is faster
-constexpr int kFewTokens = 16;    // with 1024 too
+constexpr int kFewExperts = 256;
+constexpr int kFewTokens = 16;  // with 1024 the kernel above is faster, and where there are no groups
 constexpr int kCandidates = kFewExperts / 32 * kFewChoices;
 
 __global__ void __launch_bounds__(kFewExperts) moe_topk_few_kernel(const __grid_constant__ TopkArgs a) {
@@ -184,7 +191,7 @@ __global__ void __launch_bounds__(kFewExperts) moe_topk_few_kernel(const __grid_
   const int warps = static_cast<int>(blockDim.x) >> 5;
   const int token = static_cast<int>(blockIdx.x);
   float bias = 0.0f;
-  const float score = score_of(a, token, scratch, &bias);
+  const float score = score_of<14>(a, token, scratch, &bias);
   const uint32_t key = ordered(score + bias);
   int rank = 0;
 #pragma unroll
@@ -329,56 +336,75 @@ __device__ __forceinline__ int lay_out_blocks(const AlignArgs& a, int count, int
   return first_block * a.block_m;
 }
 
-// A few pairs: every thread compares its pair with all of them, so that three barriers do.
-constexpr int kFewPairs = 16;  // at 64 the kernel below is as fast
-constexpr int kFewThreads = 128;
+// A few pairs: kFewParts neighbouring threads compare a pair with all of them, so that two barriers do.
+constexpr int kFewPairs = 64;
+constexpr int kFewParts = 4;
 
-__global__ void __launch_bounds__(kFewThreads) moe_align_few_kernel(const __grid_constant__ AlignArgs a) {
-  __shared__ __align__(16) int experts[kFewThreads];
-  __shared__ __align__(16) int blocks_of[kFewThreads];  // of a pair that is its expert's first; else 0
-  const int pair = static_cast<int>(threadIdx.x);
+__device__ __forceinline__ int sum_of_parts(int value) {
+#pragma unroll
+  for (int offset = 1; offset < kFewParts; offset *= 2) value += __shfl_xor_sync(kFullWarp, value, offset);
+  return value;
+}
+
+template <int kPairs>
+__global__ void __launch_bounds__(kPairs* kFewParts)
+    moe_align_few_kernel(const __grid_constant__ AlignArgs a) {
+  __shared__ __align__(16) int experts[kPairs];
+  __shared__ __align__(16) int blocks_of[kPairs];  // of a pair that is its expert's first; else 0
+  constexpr int kShare = kPairs / kFewParts;
+  const int pair = static_cast<int>(threadIdx.x) / kFewParts;
+  const int part = static_cast<int>(threadIdx.x) % kFewParts;
   pdl_wait();
   pdl_trigger();
   const int expert = local_expert(a, pair);
-  experts[pair] = expert;
+  if (part == 0) experts[pair] = expert;
   __syncthreads();
-  int rank = 0;
+  int theirs[kShare];
   int count = 0;
-#pragma unroll 4
-  for (int other = 0; other < a.num_pairs; other += 4) {
-    const int4 theirs = *reinterpret_cast<const int4*>(experts + other);
-    const int all[4] = {theirs.x, theirs.y, theirs.z, theirs.w};
+  int rank = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const bool same = all[i] == expert;
-      count += same ? 1 : 0;
-      rank += same && other + i < pair ? 1 : 0;
-    }
+  for (int i = 0; i < kShare; i += 4) {
+    const int4 four = *reinterpret_cast<const int4*>(experts + part * kShare + i);
+    theirs[i] = four.x;
+    theirs[i + 1] = four.y;
+    theirs[i + 2] = four.z;
+    theirs[i + 3] = four.w;
   }
-  const bool leads = expert >= 0 && rank == 0;
-  const int blocks = leads ? (count + a.block_m - 1) / a.block_m : 0;
-  blocks_of[pair] = blocks;
+#pragma unroll
+  for (int i = 0; i < kShare; ++i) {
+    const bool same = theirs[i] == expert;
+    count += same ? 1 : 0;
+    rank += same && part * kShare + i < pair ? 1 : 0;
+  }
+  const int count_and_rank = sum_of_parts(count | rank << 16);
+  count = count_and_rank & 0xffff;
+  rank = count_and_rank >> 16;
+  const int blocks = expert >= 0 && rank == 0 ? (count + a.block_m - 1) / a.block_m : 0;
+  if (part == 0) blocks_of[pair] = blocks;
   __syncthreads();
   int first_block = 0;
   int all_blocks = 0;
-#pragma unroll 4
-  for (int other = 0; other < a.num_pairs; other += 4) {
-    const int4 their_experts = *reinterpret_cast<const int4*>(experts + other);
-    const int4 their_blocks = *reinterpret_cast<const int4*>(blocks_of + other);
-    all_blocks += their_blocks.x + their_blocks.y + their_blocks.z + their_blocks.w;
-    first_block += their_experts.x < expert ? their_blocks.x : 0;
-    first_block += their_experts.y < expert ? their_blocks.y : 0;
-    first_block += their_experts.z < expert ? their_blocks.z : 0;
-    first_block += their_experts.w < expert ? their_blocks.w : 0;
+#pragma unroll
+  for (int i = 0; i < kShare; i += 4) {
+    const int4 four = *reinterpret_cast<const int4*>(blocks_of + part * kShare + i);
+    all_blocks += four.x + four.y + four.z + four.w;
+    first_block += theirs[i] < expert ? four.x : 0;
+    first_block += theirs[i + 1] < expert ? four.y : 0;
+    first_block += theirs[i + 2] < expert ? four.z : 0;
+    first_block += theirs[i + 3] < expert ? four.w : 0;
   }
-  for (int b = 0; b < blocks; ++b) a.expert_ids[first_block + b] = expert;
-  const int used_rows = all_blocks * a.block_m;
-  if (pair == 0) *a.num_padded = used_rows;
-  for (int row = pair; row < used_rows; row += kFewThreads) a.sorted_ids[row] = a.num_pairs;
-  __syncthreads();  // the padding above lies under the pairs below
+  const int first_and_all = sum_of_parts(first_block | all_blocks << 16);
+  first_block = first_and_all & 0xffff;
+  all_blocks = first_and_all >> 16;
+  for (int b = part; b < blocks; b += kFewParts) a.expert_ids[first_block + b] = expert;
+  if (threadIdx.x == 0) *a.num_padded = all_blocks * a.block_m;
+  // An expert's first pair pads its blocks.
+  for (int row = count + part; row < blocks * a.block_m; row += kFewParts)
+    a.sorted_ids[first_block * a.block_m + row] = a.num_pairs;
+  if (part != 0 || pair >= a.num_pairs) return;
   const int row = expert >= 0 ? first_block * a.block_m + rank : -1;
   if (row >= 0) a.sorted_ids[row] = pair;
-  if (a.positions != nullptr && pair < a.num_pairs) a.positions[pair] = row;
+  if (a.positions != nullptr) a.positions[pair] = row;
 }
 
 // Up to a block's threads of pairs: ranks first, counts fall out of them. Dynamic shared memory: int
@@ -658,9 +684,9 @@ cudaError_t launch_moe_topk(const LaunchContext& ctx, const TopkArgs& args) {
   const dim3 grid(static_cast<unsigned>(args.tokens));
   const dim3 block(round_up_to_warp(args.experts));
   const bool groups_are_warps =
-      args.num_groups == 1 || args.top_groups == args.num_groups || args.experts / args.num_groups == 32;
-  if (args.tokens <= kFewTokens && args.experts % 32 == 0 && args.experts <= kFewExperts &&
-      args.top_k <= kFewChoices && groups_are_warps)
+      args.num_groups > 1 && args.top_groups < args.num_groups && args.experts == args.num_groups * 32;
+  if (args.tokens <= kFewTokens && args.experts <= kFewExperts && args.top_k <= kFewChoices &&
+      groups_are_warps)
     return launch(ctx, moe_topk_few_kernel, grid, block, 0, args);
   if (args.experts <= 256) return launch(ctx, moe_topk_kernel<8>, grid, block, 0, args);
   if (args.experts <= 384) return launch(ctx, moe_topk_kernel<12>, grid, block, 0, args);
@@ -683,7 +709,11 @@ cudaError_t launch_moe_align(const LaunchContext& ctx, const AlignArgs& args) {
       (needs_workspace && args.workspace == nullptr)) {
     return cudaErrorInvalidValue;
   }
-  if (args.num_pairs <= kFewPairs) return launch(ctx, moe_align_few_kernel, dim3(1), dim3(kFewThreads), 0, args);
+  if (args.num_pairs <= kFewPairs / 2)
+    return launch(ctx, moe_align_few_kernel<kFewPairs / 2>, dim3(1), dim3(kFewPairs / 2 * kFewParts), 0,
+                  args);
+  if (args.num_pairs <= kFewPairs)
+    return launch(ctx, moe_align_few_kernel<kFewPairs>, dim3(1), dim3(kFewPairs * kFewParts), 0, args);
   const size_t experts = static_cast<size_t>(args.local_experts);
   if (!needs_workspace) {
     const unsigned threads =
