@@ -19,7 +19,7 @@ cudaError_t launch_moe_gemm(const LaunchContext& ctx, WeightType type, const Til
       (config.split_k > 1 && !args.out_fp32)) {
     return cudaErrorInvalidValue;
   }
-  if (fp8 && takes_moe_gemm_direct(config, args)) return launch_moe_gemm_direct(ctx, config, args);
+  if (fp8 && takes_moe_gemm_direct(config, args)) return launch_moe_gemm_direct(ctx, args);
   MoeGemmParams params{};
   params.args = args;
   params.blocks_m = gathers ? args.max_blocks : (args.num_pairs + config.block_m - 1) / config.block_m;

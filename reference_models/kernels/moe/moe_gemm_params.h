@@ -21,16 +21,13 @@ struct MoeGemmParams {
 [[nodiscard]] cudaError_t launch_moe_gemm_fp8(const LaunchContext& ctx, const TileConfig& config,
                                               const MoeGemmParams& params);
 
-
-// A few tokens of fp8 without stages in shared memory.
+// A few tokens of fp8: all weights of a block under way at once.
 struct MoeGemmDirectParams {
   MoeGemmArgs args;
   int blocks_n;
-  int chunks_per_split;
-  bool programmatic;
 };
 // Whether `config` asks for it and chip and shape allow it; everything else about `args` has been checked.
 [[nodiscard]] bool takes_moe_gemm_direct(const TileConfig& config, const MoeGemmArgs& args);
-[[nodiscard]] cudaError_t launch_moe_gemm_direct(const LaunchContext& ctx, const TileConfig& config, const MoeGemmArgs& args);
+[[nodiscard]] cudaError_t launch_moe_gemm_direct(const LaunchContext& ctx, const MoeGemmArgs& args);
 
 }  // namespace cglint::kernels::moe

@@ -117,10 +117,29 @@ int split_for(const TileConfig& config, int k) {
   return std::max(1, std::min(config.split_k, steps / 2));
 }
 
-// Where it was measured, on the shapes of W2.
-static bool is_faster_direct(WeightType type, const TileConfig& config, int n, int k, int tokens) {
-  const bool few = k == 256 ? tokens <= 8 : (k == 512 || k == 2048) && tokens == 1;
-  return type == WeightType::kFp8Block128 && config.block_m == 8 && n > k && n % 128 == 0 && few;
+// Most tokens for which the direct kernel was measured to be faster, by the shapes of the presets; 0: never.
+static int most_direct_tokens(int n, int k) {
+  switch (k) {
+    case 256:
+      return n > k ? 32 : 0;
+    case 512:
+      return n <= k ? 0 : n <= 2304 ? 32 : 8;
+    case 2048:
+      return n > k ? 1 : 0;
+    case 2304:
+      return n == 1024 ? 32 : 0;
+    case 7168:
+      return n <= 1024 ? 8 : 1;
+    default:
+      return 0;
+  }
+}
+
+static TileConfig prefer_direct(TileConfig config, WeightType type, int n, int k, int tokens) {
+  config.is_direct = type == WeightType::kFp8Block128 && config.block_m == 8 && n % 128 == 0 &&
+                     tokens <= most_direct_tokens(n, k);
+  if (config.is_direct) config.split_k = 1;
+  return config;
 }
 
 TileConfig tuned_config(WeightType type, int experts, int n, int k, int tokens, int top_k) {
@@ -130,11 +149,7 @@ TileConfig tuned_config(WeightType type, int experts, int n, int k, int tokens, 
     if (entry.tokens > 2 * tokens || tokens > 2 * entry.tokens) continue;
     if (best == nullptr || std::abs(entry.tokens - tokens) < std::abs(best->tokens - tokens)) best = &entry;
   }
-  if (best != nullptr) {
-    TileConfig config = best->config;
-    config.is_direct = is_faster_direct(type, config, n, k, tokens);
-    return config;
-  }
+  if (best != nullptr) return prefer_direct(best->config, type, n, k, tokens);
 
   const bool fp8 = type == WeightType::kFp8Block128;
   const double pairs_per_expert = static_cast<double>(tokens) * top_k / experts;
@@ -164,7 +179,7 @@ TileConfig tuned_config(WeightType type, int experts, int n, int k, int tokens, 
     config.num_stages = 3;
     config.group_m = 8;
   }
-  return config;
+  return prefer_direct(config, type, n, k, tokens);
 }
 
 }  // namespace cglint::kernels::moe

@@ -19,9 +19,10 @@ struct TileConfig {
   int split_k = 1;  // blocks that share one output tile; above 1 the output is fp32 partial sums
   int num_warps = 4;
   int num_stages = 3;  // shared-memory stages, 2..7
-  // Of tuned_config() alone, not a number of vLLM's: where the chip has it, take the kernel that loads weights straight to
-  // registers instead of these tiles. Block lists and splits are those of the tiles. A configuration that was asked for, an
-  // engine's default or one from a file, runs with its own tiles, so that a graph shows what it is said to show.
+  // Of tuned_config() alone, not a number of vLLM's: where the chip has it, take the kernel that has all
+  // weights of a block under way at once instead of these tiles. Block lists are those of the tiles, there
+  // are no splits. A configuration that was asked for, an engine's default or one from a file, runs with its
+  // own tiles, so that a graph shows what it is said to show.
   bool is_direct = false;
 
   friend bool operator==(const TileConfig&, const TileConfig&) = default;

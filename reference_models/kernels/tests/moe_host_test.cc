@@ -206,23 +206,39 @@ TEST(TunedConfig, IsAlwaysSupportedAndNeverLeavesASplitEmpty) {
 }
 
 // The kernel without tiles: where it was measured faster, and only in what tuned_config() chooses.
-TEST(TunedConfig, AsksForTheDirectKernelForFewTokensOfFp8W2) {
-  const auto is_direct = [](WeightType type, const char* name, ExpertGemm gemm, int tokens) {
+TEST(TunedConfig, AsksForTheDirectKernelForFewTokensOfFp8) {
+  const auto config_of = [](WeightType type, const char* name, ExpertGemm gemm, int tokens) {
     const MoePreset& preset = *find_preset(name);
-    return tuned_config(type, preset.local_experts, gemm_n(preset, gemm), gemm_k(preset, gemm), tokens, preset.top_k).is_direct;
+    return tuned_config(type, preset.local_experts, gemm_n(preset, gemm), gemm_k(preset, gemm), tokens,
+                        preset.top_k);
   };
   constexpr WeightType kFp8 = WeightType::kFp8Block128;
-  for (const int tokens : {1, 2, 8}) EXPECT_TRUE(is_direct(kFp8, "k2-tp8", ExpertGemm::kW2, tokens)) << tokens;
-  EXPECT_FALSE(is_direct(kFp8, "k2-tp8", ExpertGemm::kW2, 9));
-  for (const char* name : {"k2-tp4", "k2-ep4", "kimi-linear-tp2"}) {
-    EXPECT_TRUE(is_direct(kFp8, name, ExpertGemm::kW2, 1)) << name;
-    EXPECT_FALSE(is_direct(kFp8, name, ExpertGemm::kW2, 2)) << name;
+  struct Case {
+    const char* preset;
+    ExpertGemm gemm;
+    int most_tokens;
+  };
+  for (const Case& c : {Case{"k2-tp8", ExpertGemm::kW2, 32},
+                        {"v3-tp8", ExpertGemm::kW2, 32},
+                        {"k2-tp4", ExpertGemm::kW2, 8},
+                        {"k2-ep4", ExpertGemm::kW2, 1},
+                        {"kimi-linear-tp2", ExpertGemm::kW2, 32},
+                        {"k2-tp8", ExpertGemm::kW13, 8},
+                        {"v3-tp8", ExpertGemm::kW13, 8},
+                        {"k2-tp4", ExpertGemm::kW13, 8},
+                        {"k2-ep4", ExpertGemm::kW13, 1},
+                        {"kimi-linear-tp2", ExpertGemm::kW13, 32}}) {
+    for (int tokens = 1; tokens <= c.most_tokens; ++tokens) {
+      const TileConfig config = config_of(kFp8, c.preset, c.gemm, tokens);
+      EXPECT_TRUE(config.is_direct) << c.preset << " " << tokens;
+      EXPECT_EQ(config.split_k, 1) << c.preset << " " << tokens;
+      EXPECT_EQ(config.block_m, 8) << c.preset << " " << tokens;
+    }
+    EXPECT_FALSE(config_of(kFp8, c.preset, c.gemm, c.most_tokens + 1).is_direct) << c.preset;
   }
   for (const MoePreset& preset : moe_presets()) {
-    for (const int tokens : {1, 8, 64}) {
-      EXPECT_FALSE(is_direct(kFp8, preset.name, ExpertGemm::kW13, tokens)) << preset.name;
-      EXPECT_FALSE(is_direct(WeightType::kBf16, preset.name, ExpertGemm::kW2, tokens)) << preset.name;
-    }
+    for (const ExpertGemm gemm : {ExpertGemm::kW13, ExpertGemm::kW2})
+      EXPECT_FALSE(config_of(WeightType::kBf16, preset.name, gemm, 1).is_direct) << preset.name;
   }
   EXPECT_FALSE(nearest_supported(kFp8, engine_default_config(kFp8, 1, 384), kSm90Smem).is_direct);
   TileConfig config = tuned_config(kFp8, 384, 7168, 256, 1, 8);

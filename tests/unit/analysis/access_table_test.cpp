@@ -316,8 +316,8 @@ TEST_F(AccessTableTest, StructsByValueGiveSizes) {
 // The fp8 kernel without tiles takes the same arguments.
 TEST_F(AccessTableTest, DirectExpertProductHasTheSameArguments) {
   const ir::NodeId node = kernel(
-      "_ZN6cglint7kernels3moe51_GLOBAL__N__f2074397_18_moe_gemm_direct_cu_71a4be4922moe_gemm_direct_kernelINS2_6DirectILi4ELNS2_"
-      "11InstructionE0ELi4ELi0ELi6EEEEEvNS1_19MoeGemmDirectParamsE",
+      "_ZN6cglint7kernels3moe51_GLOBAL__N__eb6acaa1_18_moe_gemm_direct_cu_71a4be4922moe_gemm_direct_kernelINS2_6DirectILi4ELi1ELi4E"
+      "LNS2_4LoadE1ELi7EEELb0EEEvNS1_19MoeGemmDirectParamsE",
       {word(0, kBase, 0), word(0, kBase + 0x1000, 8), word(0, kBase + 0x10000, 16), word(0, kBase + 0x14000, 24), word(0, kBase + 0x20000, 32),
        word(0, 0, 40), word(0, kBase + 0x30000, 48), word(0, kBase + 0x30400, 56), word(0, kBase + 0x30800, 64), word(0, 8 | 8ULL << 32, 72),
        word(0, 1 | 128ULL << 32, 80), word(0, 256, 88)});
