@@ -6,12 +6,6 @@
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
 
-// Compiled for sm_90 alone; what was compiled is known to the host, what runs there is asked when a kernel is
-// launched.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
-#define CGLINT_TENSOR_KERNELS 1
-#endif
-
 namespace cglint::kernels {
 namespace {
 
@@ -54,7 +48,7 @@ struct Geometry {
   static_assert(kSmemBytes <= kMlaTensorSmem);
 };
 
-#ifdef CGLINT_TENSOR_KERNELS
+#ifdef CGLINT_SM90_CODE
 // Copies one box of the map, from `row` on, and reports its bytes to the barrier.
 __device__ __forceinline__ void copy_tensor(uint32_t target, const CUtensorMap* map, int column, int row,
                                             uint32_t barrier) {
@@ -106,7 +100,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
                                    const int32_t* seq_lens, float* partial_values, float2* partial_stats,
                                    int heads, int max_pages, float scale_log2, bool programmatic,
                                    bool cache_is_settled) {
-#ifdef CGLINT_TENSOR_KERNELS
+#ifdef CGLINT_SM90_CODE
   constexpr int kHeadTiles = G::kHeadTiles;
   constexpr int kStages = G::kStages;
   constexpr int kParts = G::kParts;
@@ -205,21 +199,19 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
       constexpr int kEach = (kAll + kThreads - 1) / kThreads;
       const uint32_t query_area = ring + G::kScoresAt;
       const bf16* source = q + (sequence * heads + first_head) * kCacheRow;
-      float4 held[kEach];
+      uint4 held[kEach];
 #pragma unroll
       for (int v = 0; v < kEach; ++v) {
         const int at = thread + v * kThreads;
-        if (at < kAll) held[v] = load_now(source + at * 8);
+        if (at < kAll) held[v] = load_words_now(source + at * 8);
       }
 #pragma unroll
       for (int v = 0; v < kEach; ++v) {
         const int at = thread + v * kThreads;
-        uint4 words;
-        memcpy(&words, &held[v], sizeof words);
         if (at < kAll)
           store_shared(query_area + static_cast<uint32_t>(
                                         (at / kRowVectors * G::kQueryVectors + at % kRowVectors) * 16),
-                       words);
+                       held[v]);
       }
       warps_sync<kScoreWarps>(kScoresDone);
 #pragma unroll
@@ -382,7 +374,7 @@ template <int kDims, int kThreads, int kParts>
 __global__ void __launch_bounds__(kThreads)
     mla_decode_combine_tensor_kernel(const float* partial_values, const float2* partial_stats, bf16* out,
                                      int heads, int splits, bool programmatic) {
-#ifdef CGLINT_TENSOR_KERNELS
+#ifdef CGLINT_SM90_CODE
   constexpr int kVectors = kDims * 2;
   constexpr int kGroups = kThreads / kVectors;
   constexpr int kWarps = kThreads / 32;

@@ -16,15 +16,6 @@ constexpr int max_warps(int token_tiles) {
   return token_tiles == 1 ? 16 : 8;
 }
 
-// Kept where it is written, between the weight loads of a unit and their use.
-__device__ __forceinline__ uint4 load_words(const bf16* pointer) {
-  uint4 words;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(pointer)
-               : "memory");
-  return words;
-}
 __device__ __forceinline__ uint4 load_words_streaming(const bf16* pointer) {
   const Bf16x8 packed = load_streaming(pointer);
   uint4 words;
@@ -113,7 +104,7 @@ __global__ void __launch_bounds__(max_warps(kTokenTiles) * 32)
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         token[slot][m][c] =
-            has_token[m] ? load_words(x_row[m] + from * kUnitK + c * 32) : make_uint4(0, 0, 0, 0);
+            has_token[m] ? load_words_now(x_row[m] + from * kUnitK + c * 32) : make_uint4(0, 0, 0, 0);
       }
     }
   };

@@ -2,10 +2,6 @@
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
-#define CGLINT_SM90_KERNELS 1
-#endif
-
 namespace cglint::kernels {
 namespace {
 
@@ -33,23 +29,7 @@ struct WaveGeometry {
   }
 };
 
-#ifdef CGLINT_SM90_KERNELS
-__device__ __forceinline__ uint4 load_weights(const bf16* pointer) {
-  uint4 words;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(pointer));
-  return words;
-}
-// Kept where it is written: in front of the weight loads, or behind the wait.
-__device__ __forceinline__ uint4 load_tokens(const bf16* pointer) {
-  uint4 words;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(pointer)
-               : "memory");
-  return words;
-}
+#ifdef CGLINT_SM90_CODE
 __device__ __forceinline__ uint4 load_shared(uint32_t address) {
   uint4 words;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -74,7 +54,7 @@ __global__ void __launch_bounds__(G::kThreads, kPdl ? 2 : 1)
     wave_skinny_gemm_kernel(const bf16* x, int64_t x_token_stride, const bf16* weight, bf16* out,
                             int64_t out_token_stride, const bf16* residual, int tokens,
                             [[maybe_unused]] int n, [[maybe_unused]] int k) {
-#ifdef CGLINT_SM90_KERNELS
+#ifdef CGLINT_SM90_CODE
   constexpr int kTiles = G::kTiles;
   constexpr int kChunks = G::kChunks;
   constexpr int kWarpSums = kMaxTokens * G::kSumStride;
@@ -96,7 +76,7 @@ __global__ void __launch_bounds__(G::kThreads, kPdl ? 2 : 1)
   const auto load_all_tokens = [&] {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
-      token[c] = has_token ? load_tokens(x_row + c * kChunkK) : make_uint4(0, 0, 0, 0);
+      token[c] = has_token ? load_words_now(x_row + c * kChunkK) : make_uint4(0, 0, 0, 0);
   };
   [[maybe_unused]] uint4 held[kPdl ? 1 : kTiles][kChunks];
   [[maybe_unused]] const uint32_t rows_at = shared_address(smem) + G::kSumBytes;

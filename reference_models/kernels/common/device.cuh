@@ -7,6 +7,11 @@
 #include <cstdint>
 #include <cstring>
 
+// Around code for sm_90 alone. What was compiled is known to the host, what runs there is asked when a kernel is launched.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+#define CGLINT_SM90_CODE 1
+#endif
+
 namespace cglint::kernels {
 
 // Whether code for sm_90 alone (tensor maps, wgmma) was compiled for this chip and runs on it.
@@ -83,6 +88,15 @@ __device__ __forceinline__ Bf16x8 load_streaming(const __nv_bfloat16* pointer) {
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "l"(pointer));
   return packed;
+}
+
+// 16 bytes of weights, which nobody writes and which are read once.
+__device__ __forceinline__ uint4 load_weights(const void* pointer) {
+  uint4 words;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(pointer));
+  return words;
 }
 
 // As one 16-byte access: a copy of the struct would be compiled member by member, as four of 4 bytes.

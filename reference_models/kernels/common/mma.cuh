@@ -74,6 +74,15 @@ __device__ __forceinline__ float4 load_now(const void* pointer) {
   return value;
 }
 
+template <typename T>
+__device__ __forceinline__ uint4 load_words_now(const T* pointer) {
+  uint4 words;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(pointer)
+               : "memory");
+  return words;
+}
 __device__ __forceinline__ float2 load_pair_now(const void* pointer) {
   float2 value;
   asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(pointer) : "memory");

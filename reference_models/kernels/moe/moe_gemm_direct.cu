@@ -4,11 +4,6 @@
 #include "kernels/moe/moe_gemm_params.h"
 #include "kernels/moe/ptx.cuh"
 
-// Geometries are those of sm_90a, the one chip they were measured on.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
-#define CGLINT_DIRECT_KERNELS 1
-#endif
-
 namespace cglint::kernels::moe {
 namespace {
 
@@ -40,22 +35,12 @@ struct Direct {
   static_assert(kPieces % 2 == 0, "whole scale blocks");
 };
 
-#ifdef CGLINT_DIRECT_KERNELS
-__device__ __forceinline__ uint4 load_weights16(const char* pointer) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(pointer));
-  return v;
-}
-#endif
-
 // Which k an instruction calls its first does not matter as long as both operands agree: lane 4 g + t takes
 // bytes 16 t .. 16 t + 15 of rows g and g + 8 for every 64 of k, and the same bytes of token g.
 template <typename D, bool kPdl>
 __global__ void __launch_bounds__(D::kWarps * 32, D::kMinBlocks)
     moe_gemm_direct_kernel(const __grid_constant__ MoeGemmDirectParams p) {
-#ifdef CGLINT_DIRECT_KERNELS
+#ifdef CGLINT_SM90_CODE
   constexpr int kPieces = D::kPieces;
   constexpr int kScales = kPieces / 2;  // a warp
   constexpr int kColumns = D::kK / kScaleBlock;
@@ -104,7 +89,7 @@ __global__ void __launch_bounds__(D::kWarps * 32, D::kMinBlocks)
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) weights[i][r] = load_weights16(row + r * 8 * D::kK + i * 64);
+      for (int r = 0; r < 2; ++r) weights[i][r] = load_weights(row + r * 8 * D::kK + i * 64);
     }
   } else if constexpr (D::kLoad == Load::kTile) {
     if (copies) {
