@@ -843,8 +843,7 @@ void register_attention_cases(std::vector<KernelCase>& cases) {
       add_attention_case(cases, "k2 tp8 8 heads", 8, batch, context, true);
     }
     for (const bool pdl : {false, true}) {
-      add_attention_case(cases, "v3 tp8 16 heads", 16, 1, context, pdl);
-      add_attention_case(cases, "v3 tp8 16 heads", 16, 8, context, pdl);
+      for (const int batch : {1, 4, 8}) add_attention_case(cases, "v3 tp8 16 heads", 16, batch, context, pdl);
     }
   }
   add_attention_case(cases, "k2 tp8 8 heads", 8, 1, 1000, false);  // fewer pages than parts
@@ -866,14 +865,15 @@ void register_attention_cases(std::vector<KernelCase>& cases) {
       {"v3 o_proj 2048->7168", 7168, 2048, false},     {"dense gate_up 7168->4608", 4608, 7168, false},
       {"dense down 2304->7168", 7168, 2304, false},    {"dense down 2304->7168", 7168, 2304, true},
       {"router 7168->384", 384, 7168, false},          {"kimi_linear qkv 2304->6144", 6144, 2304, false},
-      {"kimi_linear o 2048->2304", 2304, 2048, false},
+      {"kimi_linear o 2048->2304", 2304, 2048, false}, {"shared gate_up 7168->512", 512, 7168, false},
+      {"shared down 256->7168", 7168, 256, false},     {"kimi_linear shared gate_up 2304->1024", 1024, 2304, false},
   };
   for (const Projection& p : projections) {
     for (const int batch : {1, 4, 8, 64}) {
       const GemmShape shape{batch, p.n, p.k, 1, p.residual};
       if (batch == 64 && (p.residual || p.n < 2000)) continue;
       if (batch <= 8) add_gemm_case(cases, GemmKind::kSkinny, p.label, shape, false);
-      if (batch == 1 || batch == 8) add_gemm_case(cases, GemmKind::kSkinny, p.label, shape, true);
+      if (batch <= 8) add_gemm_case(cases, GemmKind::kSkinny, p.label, shape, true);
       add_gemm_case(cases, GemmKind::kCublasLt, p.label, shape, false);
       add_gemm_case(cases, GemmKind::kCublasLtTuned, p.label, shape, false);
     }

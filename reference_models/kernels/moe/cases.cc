@@ -1086,7 +1086,9 @@ void register_moe_cases(std::vector<KernelCase>& cases) {
         add_gemm(cases, preset, type, ExpertGemm::kW13, tokens, GemmCase::kTuned);
         add_gemm(cases, preset, type, ExpertGemm::kW2, tokens, GemmCase::kTuned);
         // W2's lists are settled when it starts (after align, W13, SiLU), so engines can start its weights
-        // early.
+        // early; W13's where quantisation lies between.
+        if (type == WeightType::kFp8Block128)
+          add_gemm(cases, preset, type, ExpertGemm::kW13, tokens, GemmCase::kTunedPdl);
         add_gemm(cases, preset, type, ExpertGemm::kW2, tokens, GemmCase::kTunedPdl);
       }
     }
