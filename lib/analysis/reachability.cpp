@@ -107,7 +107,9 @@ class ReachabilityBuilder {
     return &recording.functions[kernel->function];
   }
   bool waits(const ir::Recording& recording, ir::NodeId node, UnknownImage unknown) {
-    if (graph_.kind[node] != ir::NodeKind::kernel) return false;
+    // A node of a kind that this version does not know may be a kernel: only one has programmatic edges.
+    const bool may_be_kernel = graph_.kind[node] == ir::NodeKind::kernel || graph_.kind[node] == ir::NodeKind::unknown;
+    if (!may_be_kernel) return false;
     if (!graph_.enabled.empty() && graph_.enabled[node] == 0) return false;
     const ir::Function* function = function_of(recording, node);
     const ir::Tri known = function == nullptr ? ir::Tri::unknown : function->has_grid_dependency_wait;

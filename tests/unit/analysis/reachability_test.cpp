@@ -190,6 +190,21 @@ TEST(Reachability, AProgrammaticEdgeIntoACopyOrdersNothing) {
   EXPECT_FALSE(reach.assumed_grid_dependency_wait());
 }
 
+// It can only be a kernel: whether one waits is then as unknown as of a kernel whose image is not known.
+TEST(Reachability, ANodeOfAnUnknownKindMayWait) {
+  ir::GraphBuilder builder;
+  builder.add_kernel(ir::kEmptyString, {});
+  builder.add_kernel(ir::kEmptyString, {});
+  builder.add_edge(node(0), node(1), {ir::kPortProgrammatic, 0, ir::EdgeType::programmatic});
+  const auto graph = finish(builder);
+  graph->kind[node(1)] = ir::NodeKind::unknown;
+  const TopologicalOrder order = topological_order(*graph);
+  const Reachability may = memory_ordered_after({}, *graph, order);
+  EXPECT_TRUE(may.reaches(node(0), node(1)));
+  EXPECT_TRUE(may.assumed_grid_dependency_wait());
+  EXPECT_TRUE(memory_ordered_after({}, *graph, order, UnknownImage::never_waits).unordered(node(0), node(1)));
+}
+
 // --- implied edges ---
 
 std::unique_ptr<ir::Graph> without_edges(const ir::Graph& graph, const std::vector<ir::EdgeId>& removed) {
