@@ -736,8 +736,7 @@ void Builder::add_replay(GraphInWork& work, const Group& group) {
   }
   t_.ops.release(group.first, group.count);
   replay.ops.count = static_cast<std::uint32_t>(graph.replay_ops.size()) - replay.ops.first;
-  replay.complete = !group.lost_ops && !t_.lost_anywhere && replay.ops.count >= groups_[work.group->reference].count;
-  if (!replay.complete) ++work.incomplete;
+  replay.complete = !group.lost_ops && !t_.lost_anywhere;  // if no other launch has more: finish_graph()
   graph.replays.push_back(replay);
 }
 
@@ -801,6 +800,10 @@ base::Result<std::unique_ptr<ir::Graph>> Builder::finish_graph(GraphInWork& work
   // Nodes have names: that no launch has them all shows what was lost, unless they are alternatives.
   std::uint32_t most = 0;
   for (const ir::Replay& replay : graph.replays) most = std::max(most, replay.ops.count);
+  for (ir::Replay& replay : graph.replays) {
+    replay.complete = replay.complete && replay.ops.count == most;
+    work.incomplete += replay.complete ? 0 : 1;
+  }
   if (work.has_ids && most < graph.node_count()) {
     recording_.add_loss(ir::Loss::Severity::data_loss,
                         "nodes that some launches of a graph have while none has them all: lost records, or bodies of conditional nodes",

@@ -440,6 +440,7 @@ TEST(KinetoDamage, ANodeThatRunsTwiceAtATimeIsTold) {
   EXPECT_EQ(graph.replays.raw()[0].ops.count, 3U);
   EXPECT_FALSE(graph.facts.contains(Fact::replay_streams));
   EXPECT_FALSE(graph.facts.contains(Fact::replay_times));
+  EXPECT_EQ(loss_count(doubled, "fewer operations than others"), 0U);  // no launch has more than the three that count
   // Again after its end, as in a loop, or before it by no more than clocks are apart.
   for (const double ts_us : {23.5, 25.0, 40.0}) {
     const ir::Recording again = read_with(node(2, ts_us, 4, 7));
