@@ -1,10 +1,15 @@
 #include "tables/moe_config.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "base/text.h"
@@ -162,17 +167,27 @@ class Reader {
   std::size_t error_at_ = 0;
 };
 
+// Only of a regular file: a pipe or a device could keep its reader for ever. Not to wait for a pipe's writer either, it is opened
+// without blocking.
 base::Result<std::string> read_small_file(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return base::make_error(base::ErrorCode::not_found, "cannot open").with_file(path);
+  const auto cannot = [&](base::ErrorCode code, const std::string& what) { return base::make_error(code, what).with_file(path); };
+  const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  if (file < 0) return cannot(base::ErrorCode::not_found, std::string("cannot open: ") + std::strerror(errno));
+  struct stat facts = {};
+  int reason = fstat(file, &facts) != 0 ? errno : S_ISDIR(facts.st_mode) ? EISDIR : 0;
+  const bool is_regular = S_ISREG(facts.st_mode);
   std::string text;
   std::array<char, 65536> buffer;
-  while (stream.read(buffer.data(), buffer.size()) || stream.gcount() > 0) {
-    text.append(buffer.data(), static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kMaxFileBytes)
-      return base::make_error(base::ErrorCode::limit, "a fused-MoE configuration is larger than 1 MiB").with_file(path);
+  while (reason == 0 && is_regular && text.size() <= kMaxFileBytes) {
+    const ssize_t count = read(file, buffer.data(), buffer.size());
+    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
+    else if (count == 0) break;
+    else if (errno != EINTR) reason = errno;
   }
-  if (stream.bad()) return base::make_error(base::ErrorCode::io, "cannot read").with_file(path);
+  close(file);
+  if (reason != 0) return cannot(base::ErrorCode::io, std::string("cannot read: ") + std::strerror(reason));
+  if (!is_regular) return cannot(base::ErrorCode::io, "cannot read: not a regular file");
+  if (text.size() > kMaxFileBytes) return cannot(base::ErrorCode::limit, "a fused-MoE configuration is larger than 1 MiB");
   return text;
 }
 

@@ -1,6 +1,7 @@
 #include "tables/moe_config.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -137,6 +138,18 @@ TEST(MoeConfigDirectory, ReadsAFolder) {
   const auto broken = MoeConfigDirectory::read(folder.string());
   ASSERT_FALSE(broken.has_value());
   EXPECT_NE(broken.error().file.find("N=1024"), std::string::npos);
+  // What is no regular file is not read: a pipe without a writer would never end.
+  const std::string odd = folder / moe_config_file_name(key);
+  std::filesystem::remove(odd);
+  ASSERT_EQ(mkfifo(odd.c_str(), 0600), 0);
+  const auto pipe = MoeConfigDirectory::read(folder.string());
+  ASSERT_FALSE(pipe.has_value());
+  EXPECT_EQ(pipe.error().to_string(), odd + ": cannot read: not a regular file");
+  std::filesystem::remove(odd);
+  std::filesystem::create_directory(odd);
+  const auto inner_folder = MoeConfigDirectory::read(folder.string());
+  ASSERT_FALSE(inner_folder.has_value());
+  EXPECT_EQ(inner_folder.error().to_string(), odd + ": cannot read: Is a directory");
   std::filesystem::remove_all(folder);
 }
 
