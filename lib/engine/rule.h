@@ -60,6 +60,8 @@ class FindingSink {
   virtual void report(Finding finding, std::string_view fingerprint_basis) = 0;
   // For what turns out to be uncheckable while running, although the declared facts were there.
   virtual void not_checked(ir::FactSet missing, std::string_view reason) = 0;
+  // The same of what the user asked for otherwise than by --select, as by giving tables that are for this rule alone.
+  virtual void not_checked_although_asked_for(std::string_view reason) = 0;
 };
 
 struct GraphContext {

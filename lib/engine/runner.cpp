@@ -158,8 +158,9 @@ class Sink final : public FindingSink {
   }
 
   void not_checked(ir::FactSet missing, std::string_view reason) override { add_not_checked(missing, {std::string(reason)}); }
+  void not_checked_although_asked_for(std::string_view reason) override { add_not_checked({}, {std::string(reason)}, true); }
 
-  void add_not_checked(ir::FactSet missing, std::vector<std::string> reasons) {
+  void add_not_checked(ir::FactSet missing, std::vector<std::string> reasons, bool asked_for = false) {
     any_not_checked_ = true;
     NotChecked entry;
     entry.code = info_.code;
@@ -168,7 +169,7 @@ class Sink final : public FindingSink {
     if (graph_ != nullptr) entry.graph_name = recording_.text(graph_->info.name);
     entry.missing = missing;
     entry.reasons = std::move(reasons);
-    entry.requested = config_.requested_by_name(info_) || info_.opt_in;
+    entry.requested = asked_for || config_.requested_by_name(info_) || info_.opt_in;
     results_.add_not_checked(std::move(entry));
   }
 
