@@ -217,16 +217,18 @@ int run_lint(LintOptions& options) {
   const int code = report.exit_code(config);
   // An exit code is never without its reason on the terminal.
   const bool elsewhere = options.quiet || options.format == "json" || !(options.output.empty() || options.output == "-");
-  if (elsewhere && (code == kExitUsage || code == kExitNothingToCheck)) {
+  const bool is_reason = code == kExitUsage || code == kExitNothingToCheck;
+  if (elsewhere) {
     for (const engine::InputSummary& input : report.inputs) {
+      // A loss is told whatever the exit code is: findings (1) say nothing of what was not there to be checked.
       for (const auto& loss : input.losses)
         if (loss.severity != "info")
           print_error(fmt::format("{}: {} ({}{})", input.file, loss.what, base::count_of(loss.count, "time"),
                                   loss.offset_bytes != ~std::uint64_t{0} ? fmt::format(", first at byte {}", loss.offset_bytes) : ""));
-      if (input.nothing_to_check) print_error(fmt::format("{}: nothing to check: {}", input.file, input.nothing_reason));
+      if (is_reason && input.nothing_to_check) print_error(fmt::format("{}: nothing to check: {}", input.file, input.nothing_reason));
     }
     for (const engine::NotChecked& entry : report.not_checked)
-      if (entry.requested || config.fail_on_unchecked) print_error(fmt::format("{}: {} not checked: {}", entry.file, entry.code, entry.reason()));
+      if (is_reason && (entry.requested || config.fail_on_unchecked)) print_error(fmt::format("{}: {} not checked: {}", entry.file, entry.code, entry.reason()));
   }
   return code;
 }
