@@ -3,10 +3,12 @@
 
 usage: output.py CGLINT
 """
+import gzip
 import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -153,7 +155,29 @@ def exit_codes(folder):
         check(done.returncode == code == json.loads(done.stdout)["exit_code"], f"{words}: {done.returncode}, report {json.loads(done.stdout)['exit_code']}, not {code}")
 
 
-for test in (limits, full_device, places, signals, exit_codes):
+def losses(folder):
+    """What was lost is told on the terminal with any exit code, also where the report does not go there or leaves it out."""
+    recording = gzip.decompress((ROOT / "tests/data/record/two_streams.cgl.jsonl.gz").read_bytes())
+    lossy = folder / "lossy.cgl.jsonl"
+    lossy.write_bytes(recording[:len(recording) * 2 // 3])
+    plain = run(["lint", TRACE, lossy])
+    check(plain.returncode == 1 and "data loss: " in plain.stdout and plain.stderr == "", f"a report on standard output: {plain.returncode} {plain.stderr}")
+    for words in (["-q"], ["--format", "json"], ["-o", folder / "report"]):
+        for more, code in (([TRACE], 1), ([], 4), ([folder / "none"], 2)):
+            done = run(["lint", *more, lossy, *words])
+            check(done.returncode == code and sum("lossy.cgl.jsonl: " in line for line in done.stderr.splitlines()) >= 1, f"{words} {more}: {done.returncode} {done.stderr}")
+
+
+def no_such_program(folder):
+    """A command whose program is not beside cglint: which, where, and how it is built."""
+    for name in (pathlib.Path(CGLINT).name, *(path.name for path in pathlib.Path(CGLINT).parent.glob("*.so.*"))):
+        shutil.copy(pathlib.Path(CGLINT).parent / name, folder)
+    for command, program in (("capture", "cglint-capture"), ("record", "cglint-record"), ("selftest-streams", "cglint-selftest-streams")):
+        done = subprocess.run([folder / "cglint", command, "--list"], capture_output=True, text=True)
+        check(one_error(done, [f"needs {program}, ", f" in {folder.resolve()},", "without the CUDA toolkit", f"--target {program}"]), f"{command}: {done.returncode} {done.stderr}")
+
+
+for test in (limits, full_device, places, signals, exit_codes, losses, no_such_program):
     with tempfile.TemporaryDirectory() as temporary:
         test(pathlib.Path(temporary))
 print("\n".join(failures) or "good")

@@ -17,12 +17,13 @@ namespace {
 struct External {
   const char* command;
   const char* program;
+  const char* targets;  // of the build, for all that the command needs
   const char* summary;
 };
 constexpr std::array<External, 3> kExternals = {{
-    {"capture", "cglint-capture", "Run a reference model on this GPU: record, replay, measure and lint its variants."},
-    {"record", "cglint-record", "Run a command and record the CUDA graphs of its processes, with source lines."},
-    {"selftest-streams", "cglint-selftest-streams", "Measure designed graphs on this GPU: does the stream model hold for its driver?"},
+    {"capture", "cglint-capture", "cglint-capture cglint-record cglint-model-runner", "Run a reference model on this GPU: record, replay, measure and lint its variants."},
+    {"record", "cglint-record", "cglint-record", "Run a command and record the CUDA graphs of its processes, with source lines."},
+    {"selftest-streams", "cglint-selftest-streams", "cglint-selftest-streams", "Measure designed graphs on this GPU: does the stream model hold for its driver?"},
 }};
 
 int run_external(const External& external, const std::vector<std::string>& arguments) {
@@ -30,7 +31,9 @@ int run_external(const External& external, const std::vector<std::string>& argum
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
   const std::string program = (self.parent_path() / external.program).string();
   if (self.empty() || access(program.c_str(), X_OK) != 0) {
-    print_error(fmt::format("'{}' needs {}, which is not beside this program: this build has no CUDA parts", external.command, external.program));
+    print_error(fmt::format("'{}' needs {}, which is not in {}, beside this program: a build without the CUDA toolkit has no CUDA parts; with the toolkit it is built by "
+                            "'cmake --build BUILD --target {}'",
+                            external.command, external.program, self.parent_path().string(), external.targets));
     return kExitUsage;
   }
   std::vector<char*> argv{const_cast<char*>(program.c_str())};

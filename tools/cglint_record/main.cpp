@@ -223,7 +223,9 @@ int main(int argc, char** argv) {
   const std::string folder = own_folder();
   const std::string library = folder + "/libcglint_record.so";
   if (access(library.c_str(), R_OK) != 0)
-    return complain(library + " is missing: this build has no CUDA parts");
+    return complain("libcglint_record.so is not in " + folder +
+                    ", beside this program: a build without the CUDA toolkit has none; with the toolkit it is built by "
+                    "'cmake --build BUILD --target cglint_record'");
   if (const char* other = std::getenv("CUDA_INJECTION64_PATH");
       other != nullptr && *other != '\0' && library != other && std::strcmp(other, "none") != 0)
     return complain(std::string("CUDA_INJECTION64_PATH is set already, to ") + other +

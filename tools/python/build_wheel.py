@@ -21,6 +21,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ["cglint"]
 CUDA_PARTS = ["cglint-record", "libcglint_record.so", "libcglint_capture.so", "cglint_python_helper/sitecustomize.py"]
+CUDA_TARGETS = ["cglint-record", "cglint_capture_api"]  # what builds them
 OPTIONAL = ["cglint-selftest-streams"]
 # What a manylinux tag promises beside glibc (PEP 600), as far as it concerns us; the newest symbols of libstdc++ and libgcc that came with
 # the glibc of manylinux_2_34.
@@ -92,7 +93,9 @@ def collect(folder, cuda):
     names = PROGRAMS + (CUDA_PARTS if cuda else [])
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise Refused(f"{folder} lacks {', '.join(missing)}" + (": a build without CUDA parts? --no-cuda makes a wheel that lints only" if cuda else ""))
+        targets = [*PROGRAMS, *(CUDA_TARGETS if cuda else [])]
+        raise Refused(f"{folder} lacks {', '.join(missing)}: 'cmake --build BUILD --target {' '.join(targets)}' builds what a wheel holds" +
+                      ("; without a CUDA toolkit, --no-cuda makes a wheel that lints only" if cuda else ""))
     if cuda:
         names += [name for name in OPTIONAL if (folder / name).is_file()]
     names += sorted(path.name for path in folder.glob("libsimdjson.so*"))
