@@ -65,7 +65,14 @@ def arguments(place):
                             (["two_branch", "--preset", "smal"], "did you mean small"), (["two_branch", "--batch", "0"], "--batch"),
                             (["two_branch", "--layers", "x"], "--layers"), (["two_branch", "--wrong"], "--wrong"), (["two_branch", "--resume"], "--results"),
                             (["two_branch", "--verify", "--no-trace"], "--verify"), (["two_branch", "-o", "one.cgl.jsonl"], "one file"),
-                            (["two_branch", "--variant", "side_first", "--connections", "64"], "--connections")):
+                            (["two_branch", "--variant", "side_first", "--connections", "64"], "--connections"),
+                            (["two_branch", "--batch", "1,,2"], "is empty"), (["two_branch", "--batch", "1,"], "is empty"), (["two_branch", "--layers", ""], "is empty"),
+                            (["two_branch", "--variant", "side_first,"], "is empty"), (["two_branch", "--batch", "1,2,01"], "1 is there twice"),
+                            (["two_branch", "--variant", "same,side_first,same"], "same is there twice"), (["two_branch", "--connections", "8", "--connections", "8"], "8 is there twice"),
+                            (["two_branch", "--seed", "-1"], "--seed"), (["two_branch", "--seed=-1"], "--seed"), (["two_branch", "--draft-tokens", "2"], "--serve"),
+                            (["two_branch", "--draft-layers", "2"], "--serve"),
+                            (["two_branch", "--results", str(place.bin)], "Is a directory"), (["two_branch", "--results", "/proc/x/y.json"], "/proc/x/y.json: cannot write"),
+                            (["two_branch", "--results", "none/r.json"], "none/r.json: cannot write")):
         code, out, err = place.run(*words)
         check(code == 2 and expected in err and err.count("\n") == 1 and not place.children(), f"{words}: {code} {err}")
     code, out, _ = place.run("--list")
@@ -73,8 +80,25 @@ def arguments(place):
     for name in ("cglint-model-runner", "cglint-record"):
         (place.bin / name).rename(place.bin / "away")
         code, _, err = place.run("two_branch")
-        check(code == 2 and err.count("\n") == 1 and "no CUDA" in err, f"without {name}: {code} {err}")
+        check(code == 2 and err.count("\n") == 1 and f"{name} is not in {place.bin.resolve()}," in err and f"--target {name}'" in err, f"without {name}: {code} {err}")
         (place.bin / "away").rename(place.bin / name)
+
+
+def output(place):
+    """Standard output that cannot be written: one error, exit 2, for whatever goes there."""
+    shutil.copy(ROOT / "tests/data/record/two_streams.cgl.jsonl.gz", place.folder / "main_first.tiny.b1.cgl.jsonl.gz")
+    kept = ["--verify-recordings", "main_first.tiny.b1.cgl.jsonl.gz"]
+    for words in (["--help"], ["--list"], ["--list", "--format", "json"], ["two_branch", *kept], ["two_branch", "--format", "json", *kept],
+                  ["two_branch", "--variant", "side_first", "-q", "-o", "out"]):
+        command = [place.bin / "cglint", "capture", *words]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=place.env, cwd=place.folder)
+        check(done.returncode == 2 and done.stderr == "cglint capture: error: standard output: No space left on device\n", f"{words}: {done.returncode} {done.stderr}")
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=place.env, cwd=place.folder)
+        os.close(writer)
+        check(done.returncode == 2 and done.stderr == "", f"{words} when nobody reads: {done.returncode} {done.stderr}")
 
 
 def good(place):
@@ -199,6 +223,7 @@ def recordings(place):
                                  ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 1, "")):
         code, out, err = place.run("two_branch", "--verify-recordings", name)
         check(code == expected and text in out + err, f"{name}: {code} {out} {err}")
+        check(all(line.startswith("cglint capture: error: ") for line in err.splitlines()), f"{name}: {err}")
     code, out, _ = place.run("two_branch", "--verify-recordings", "main_first.tiny.b1.cgl.jsonl.gz", "--format", "json")
     run = json.loads(out)["runs"][0]
     check(code == 0 and run["verify"]["ok"] and run["findings"] == [] and run["streams_measured"] == 2 and run["layers"] == 4, f"{run}")
@@ -261,7 +286,7 @@ def ending(place):
         check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
 
 
-TESTS = {function.__name__: function for function in (arguments, good, beside, accesses, sweep, resume, failures, not_traced, verify, recordings, tables, ending)}
+TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, sweep, resume, failures, not_traced, verify, recordings, tables, ending)}
 for name in sys.argv[2:] or TESTS:
     with tempfile.TemporaryDirectory() as scratch:
         try:

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include "child.h"
 #include "manifest.h"
 #include "options.h"
+#include "output.h"
 #include "results.h"
 #include "runner.h"
 
@@ -31,11 +33,6 @@ std::string_view embedded_table(std::string_view name);  // MODEL/FILE
 std::vector<std::string_view> embedded_table_names();
 
 namespace {
-
-int complain(const std::string& text) {
-  fmt::print(stderr, "cglint capture: error: {}\n", base::printable(text, 4000));
-  return kExitUsage;
-}
 
 void on_signal(int) { Child::interrupt(); }
 
@@ -88,21 +85,66 @@ std::string unknown(std::string_view what, const std::string& name, const Json& 
   return fmt::format("no {} is named '{}': there are {}{}", what, base::printable(name), fmt::join(names, ", "), close.empty() ? "" : fmt::format(" (did you mean {}?)", close));
 }
 
+// Of a list option: the items of its words, without one that is empty or there twice (it would write the same files again).
+std::vector<std::string> items_of(const std::string& name, const std::vector<std::string>& words) {
+  std::vector<std::string> items;
+  for (const std::string& word : words)
+    for (std::size_t begin = 0; begin <= word.size();) {
+      const std::size_t end = std::min(word.find(',', begin), word.size());
+      items.push_back(word.substr(begin, end - begin));
+      if (items.back().empty()) throw CLI::ValidationError(name, fmt::format("an item of '{}' is empty", word));
+      begin = end + 1;
+    }
+  return items;
+}
+
+template <typename Item>
+void refuse_repeated(const std::string& name, const std::vector<Item>& items) {
+  std::set<Item> seen;
+  for (const Item& item : items)
+    if (!seen.insert(item).second) throw CLI::ValidationError(name, fmt::format("{} is there twice", item));
+}
+
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& out, const std::string& description) {
+  const auto take = [name, &out](const std::vector<std::string>& words) {
+    out = items_of(name, words);
+    refuse_repeated(name, out);
+  };
+  return app.add_option_function<std::vector<std::string>>(name, take, description);
+}
+
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<int>& out, int least, int most, const std::string& description) {
+  const auto take = [name, &out, least, most](const std::vector<std::string>& words) {
+    out.clear();
+    for (const std::string& item : items_of(name, words)) {
+      int value = 0;
+      const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), value);
+      if (error != std::errc() || end != item.data() + item.size() || value < least || value > most)
+        throw CLI::ValidationError(name, fmt::format("'{}' is not a whole number from {} to {}", item, least, most));
+      out.push_back(value);
+    }
+    refuse_repeated(name, out);
+  };
+  return app.add_option_function<std::vector<std::string>>(name, take, description)->type_name(fmt::format("INT in [{} - {}]", least, most));
+}
+
 void define(CLI::App& app, Options& o) {
   app.add_option("model", o.model, "The model (--list names them)");
   app.add_flag("--list", o.list, "List the models, their presets and variants, and what is expected of them");
-  app.add_option("--variant", o.variants, "Variants to run (default: all)")->delimiter(',');
+  add_list(app, "--variant", o.variants, "Variants to run (default: all)");
   app.add_option("--preset", o.preset, "Published shapes to run with (default: the model's first)");
-  app.add_option("--layers", o.layers, "Numbers of layers (default: the preset's); several make a sweep")->delimiter(',')->check(CLI::Range(1, 1024));
-  app.add_option("--batch", o.batches, "Tokens of the decode step; several make a sweep")->delimiter(',')->check(CLI::Range(1, 65536))->capture_default_str();
+  add_list(app, "--layers", o.layers, 1, 1024, "Numbers of layers (default: the preset's); several make a sweep");
+  add_list(app, "--batch", o.batches, 1, 65536, "Tokens of the decode step; several make a sweep")->default_str("1");
   app.add_option("--context", o.context, "Tokens already in the cache")->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  app.add_option("--seed", o.seed, "Seed of weights, inputs and cache")->capture_default_str();
-  app.add_option("--connections", o.connections, "CUDA_DEVICE_MAX_CONNECTIONS of the runs; several make a sweep")->delimiter(',')->check(CLI::Range(1, 32));
+  app.add_option("--seed", o.seed, "Seed of weights, inputs and cache")
+      ->check([](const std::string& word) { return word.find('-') == std::string::npos ? "" : "must not be negative"; })  // would be taken modulo 2^64
+      ->capture_default_str();
+  add_list(app, "--connections", o.connections, 1, 32, "CUDA_DEVICE_MAX_CONNECTIONS of the runs; several make a sweep");
   app.add_option("--replays", o.replays, "Traced replays")->check(CLI::Range(1, 10000))->capture_default_str();
   app.add_option("--samples", o.samples, "Untraced, timed replays; 0: no times")->check(CLI::Range(0, 100000))->capture_default_str();
   app.add_option("--serve", o.serve, "Instead of one graph: this many rounds of a draft graph and a target graph that verifies its tokens")->check(CLI::Range(1, 10000));
-  app.add_option("--draft-tokens", o.draft_tokens, "With --serve: tokens that the draft graph proposes each round")->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_option("--draft-layers", o.draft_layers, "With --serve: layers of the draft graph")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--draft-tokens", o.draft_tokens, "With --serve: tokens that the draft graph proposes each round")->check(CLI::Range(1, 64))->capture_default_str()->needs("--serve");
+  app.add_option("--draft-layers", o.draft_layers, "With --serve: layers of the draft graph")->check(CLI::Range(1, 1024))->capture_default_str()->needs("--serve");
   app.add_option("--beside", o.beside, "Record this variant's graph too, replayed in turn with the other: how long a launch takes without its company");
   app.add_option("-o,--output", o.output, "Folder for the capture files, or the name of the only one (NAME.cgl.jsonl[.gz|.zst])")->capture_default_str();
   app.add_option("--results", o.results, "Write the results to this file as JSON, after every run");
@@ -120,9 +162,9 @@ void define(CLI::App& app, Options& o) {
   app.add_option("--timeout", o.timeout_s, "Seconds that a process of a run may take")->check(CLI::Range(1, 86400))->capture_default_str();
   app.add_flag("-q,--quiet", o.quiet, "No progress on stderr");
   app.footer(
-      "Exit codes: 0 all runs went through; 1 an output is wrong, or --verify found a difference; 2 wrong usage, or this build has no CUDA\n"
-      "parts; 3 a CUDA call failed or a program crashed; 4 something could not be recorded here (no GPU, no CUPTI, CUPTI taken, too little\n"
-      "memory); 130 interrupted. Where several apply, the first of 130, 3, 2, 1, 4. Findings alone do not change it.");
+      "Exit codes: 0 all runs went through; 1 an output is wrong, or --verify found a difference; 2 wrong usage, a program that is not beside\n"
+      "this one, or output that cannot be written; 3 a CUDA call failed or a program crashed; 4 something could not be recorded here (no GPU,\n"
+      "no CUPTI, CUPTI taken, too little memory); 130 interrupted. Where several apply, the first of 130, 3, 2, 1, 4. Findings alone do not change it.");
 }
 
 base::Result<Manifest> manifest_of(const std::string& model) {
@@ -231,8 +273,6 @@ int run(Options options) {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-  signal(SIGPIPE, SIG_IGN);  // a child that is gone is seen by its exit code
-  signal(SIGXFSZ, SIG_IGN);  // a file that grows past its limit is seen by the error
   const TableFolder tables(options.moe_config.empty() ? options.model : std::string());
   if (!tables.problem().empty()) return complain(tables.problem());
   options.lint_moe_config = tables.path();
@@ -248,14 +288,9 @@ int run(Options options) {
     return kExitInternal;
   }
   if (options.list) {
-    if (options.format == "json") {
-      Json listed = *models;
-      for (Json& model : listed["models"]) model["manifest"] = !embedded_manifest(model["name"].get<std::string>()).empty();
-      std::fputs((listed.dump(1) + "\n").c_str(), stdout);
-      return kExitGood;
-    }
-    std::fputs(list_text(*models).c_str(), stdout);
-    return kExitGood;
+    Json listed = *models;
+    for (Json& model : listed["models"]) model["manifest"] = !embedded_manifest(model["name"].get<std::string>()).empty();
+    return print_output(options.format == "json" ? listed.dump(1) + "\n" : list_text(*models)) ? kExitGood : kExitUsage;
   }
   if (options.model.empty()) return complain("which model? (--list names them)");
   const Json* const model = find_named((*models)["models"], options.model);
@@ -290,6 +325,9 @@ int run(Options options) {
   const std::filesystem::path folder = names_file(options.output) ? std::filesystem::path(options.output).parent_path() : std::filesystem::path(options.output);
   if (!options.check_only && !folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) return complain(fmt::format("cannot make {}: {}", folder.string(), error.message()));
+
+  if (!options.results.empty())
+    if (const auto writable = try_document(options.results); !writable) return complain(writable.error().to_string());
 
   int code = kExitGood;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -327,8 +365,7 @@ int run(Options options) {
     }
   }
   const std::string text = options.format == "json" ? document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n" : render_table(document);
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? code : worse(code, kExitInternal);
+  return print_output(text) ? code : worse(code, kExitUsage);
 }
 
 }  // namespace
@@ -339,11 +376,12 @@ int main(int argc, char** argv) {
   CLI::App app("Runs reference models on this machine's GPU: captures each variant into a CUDA graph, records and lints it, replays it\nunder a tracer and without one, and compares the outputs with a plain reference.", "cglint capture");
   Options options;
   define(app, options);
+  signal(SIGPIPE, SIG_IGN);  // writes fail instead, and say so; a child that is gone is seen by its exit code
+  signal(SIGXFSZ, SIG_IGN);  // a file that grows past its limit is seen by the error
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return kExitGood;
+    return print_output(app.help()) ? kExitGood : kExitUsage;
   } catch (const CLI::ParseError& error) {
     return complain(std::string(error.what()) + " (--help lists the options)");
   }

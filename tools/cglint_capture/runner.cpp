@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "child.h"
+#include "output.h"
 #include "recording.h"
 
 namespace cglint::capture_tool {
@@ -462,7 +463,10 @@ std::string find_programs(Programs& programs) {
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   programs = {(folder / "cglint").string(), (folder / "cglint-record").string(), (folder / "cglint-model-runner").string()};
   for (const std::string* const program : {&programs.cglint, &programs.record, &programs.runner})
-    if (access(program->c_str(), X_OK) != 0) return fmt::format("{} is missing: this build has no CUDA parts", std::filesystem::path(*program).filename().string());
+    if (access(program->c_str(), X_OK) != 0) {
+      const std::string name = std::filesystem::path(*program).filename().string();
+      return fmt::format("{} is not in {}, beside this program: a build without the CUDA toolkit has none; with the toolkit it is built by 'cmake --build BUILD --target {}'", name, folder.string(), name);
+    }
   return "";
 }
 
@@ -486,8 +490,7 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
     static const std::regex kName(R"(([^.]+)\.([^.]+)\.b(\d{1,5})(?:\.l(\d{1,4}))?(?:\.beside-([^.]+))?(?:\.[^.]+)*\.cgl\.jsonl(?:\.gz|\.zst)?)");
     std::smatch parts;
     if (!std::regex_match(name, parts, kName)) {
-      fmt::print(stderr, "{}: the name is not VARIANT.PRESET.bBATCH[.lLAYERS][.beside-VARIANT].cgl.jsonl[.gz|.zst]\n", file);
-      code = kExitUsage;
+      code = complain(fmt::format("{}: the name is not VARIANT.PRESET.bBATCH[.lLAYERS][.beside-VARIANT].cgl.jsonl[.gz|.zst]", file));
       continue;
     }
     const int published = manifest.layers_of(parts[2].str());
@@ -496,7 +499,7 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
     auto report = lint(programs, options, file);
     if (Child::is_interrupted()) return kExitInterrupted;
     if (!report) {
-      fmt::print(stderr, "{}\n", report.error().to_string());
+      complain(report.error().to_string());
       if (report.error().code == base::ErrorCode::usage) return kExitUsage;  // the others end the same way
       code = kExitInternal;
       continue;
@@ -519,11 +522,12 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
     if (!differences.empty() && code == kExitGood) code = kExitWrong;
     if (options.format == "text") {
       const auto texts = differences.get<std::vector<std::string>>(), found = run["findings"].get<std::vector<std::string>>();
-      fmt::print("{}: {}\n", file, !texts.empty() ? fmt::to_string(fmt::join(texts, "; ")) : found.empty() ? "as expected: no finding" : fmt::format("as expected: {}", fmt::join(found, " ")));
+      if (!print_output(fmt::format("{}: {}\n", file, !texts.empty() ? fmt::to_string(fmt::join(texts, "; ")) : found.empty() ? "as expected: no finding" : fmt::format("as expected: {}", fmt::join(found, " ")))))
+        return kExitUsage;
     }
     runs.push_back(std::move(run));
   }
-  if (options.format == "json") fmt::print("{}\n", Json{{"runs", std::move(runs)}}.dump(1));
+  if (options.format == "json" && !print_output(Json{{"runs", std::move(runs)}}.dump(1, ' ', false, Json::error_handler_t::replace) + "\n")) return kExitUsage;
   return code;
 }
 
