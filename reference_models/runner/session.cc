@@ -524,6 +524,14 @@ int run_two(const ModelInfo& info, const VariantInfo& variant, const SessionOpti
   return exit_code;
 }
 
+// Why there is no GPU. Without a driver the runtime only says that its version is too old.
+std::string no_gpu_reason(cudaError_t status) {
+  int driver = 0;
+  if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+    return "no NVIDIA driver";
+  return status == cudaSuccess ? "none found" : cudaGetErrorString(status);
+}
+
 }  // namespace
 
 int run_session(const ModelInfo& info, const VariantInfo& variant, const SessionOptions& options) {
@@ -539,8 +547,7 @@ int run_session(const ModelInfo& info, const VariantInfo& variant, const Session
     if (status != cudaSuccess || devices == 0) {
       Event("error")
           .text("kind", "no_gpu")
-          .text("message", std::string("no usable GPU: ") +
-                               (status == cudaSuccess ? "none found" : cudaGetErrorString(status)));
+          .text("message", "no usable GPU: " + no_gpu_reason(status));
       return kExitCannotRun;
     }
     need(cudaSetDevice(0), "cudaSetDevice");

@@ -255,6 +255,8 @@ def tables(place):
     check(code == 1 and err == "" and out.count("CG605 was not checked: ") == len(kept) == 2, f"a table of another shape: {code} {out} {err}")
     code, out, err = place.run("fused_moe", "--moe-config", "nowhere", "--verify-recordings", *kept)
     check(code == 2 and out == "" and err.count("\n") == 1 and "nowhere: cannot read the folder" in err, f"no such folder: {code} {out} {err}")
+    code, out, err = place.run("fused_moe", "--moe-config", "nowhere")
+    check(code == 2 and out == "" and err.count("\n") == 1 and "nowhere: cannot read the folder" in err, f"no such folder, before anything runs: {code} {out} {err}")
     check(not list(folder.iterdir()), "the folder of the tables is gone")
     place.env["TMPDIR"] = str(place.folder / "none")
     code, out, err = place.run("fused_moe", "--verify-recordings", *kept)

@@ -273,6 +273,11 @@ int run(Options options) {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  if (!options.moe_config.empty()) {
+    std::error_code why;
+    (void)std::filesystem::directory_iterator(options.moe_config, why);
+    if (why) return complain(fmt::format("{}: cannot read the folder: {}", options.moe_config, why.message()));
+  }
   const TableFolder tables(options.moe_config.empty() ? options.model : std::string());
   if (!tables.problem().empty()) return complain(tables.problem());
   options.lint_moe_config = tables.path();
@@ -345,7 +350,9 @@ int run(Options options) {
     planned.run["exit_code"] = one;
     planned.run["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     code = worse(code, one);
-    if (!options.quiet) fmt::print(stderr, "{}: {}\n", label, base::printable(progress_of(planned.run, one), 300));
+    // Without a GPU, and where the options fit no run, the others end the same way.
+    const bool none_can = one == kExitUsage || (one == kExitMissing && planned.run.value("error", "").starts_with("no usable GPU"));
+    if (!options.quiet && !none_can) fmt::print(stderr, "{}: {}\n", label, base::printable(progress_of(planned.run, one), 300));
     all.push_back(planned.run);
     if (!compare_bits(all)) code = worse(code, kExitWrong);
     if (!options.results.empty()) {
@@ -358,8 +365,7 @@ int run(Options options) {
       fmt::print(stderr, "cglint capture: interrupted{}\n", planned.run.contains("recording") ? fmt::format("; {} holds what was recorded until then", planned.recording) : "");
       break;
     }
-    // Without a GPU, and where the options fit no run, the others end the same way.
-    if (one == kExitUsage || (one == kExitMissing && planned.run.value("error", "").starts_with("no usable GPU"))) {
+    if (none_can) {
       complain(planned.run.value("error", "this run is not possible"));
       return code;
     }
