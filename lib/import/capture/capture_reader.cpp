@@ -975,6 +975,9 @@ bool Reader::add_graph(capture::GraphRecord& record, capture::GraphTranslation& 
     spoil(graph, {Fact::allocations},
           "some of the allocations that the graph uses are missing from the file");
   }
+  if (record.may_lack_allocations)
+    spoil(graph, {Fact::allocations},
+          "a kernel has a property that this version does not know and none that tells the allocations of its arguments");
   if (missing_bodies != 0)
     recording_.add_loss(ir::Loss::Severity::data_loss,
                         "nodes run graphs that the file does not contain before them", missing_bodies,

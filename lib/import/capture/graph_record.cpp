@@ -123,6 +123,7 @@ void GraphRecordParser::clear() {
   nvtx_.clear();
   defaults_ = {};
   has_nodes_ = has_facts_ = false;
+  record_.may_lack_allocations = false;
 }
 
 bool GraphRecordParser::read_record(std::string_view line, std::size_t capacity) {
@@ -524,6 +525,7 @@ bool GraphRecordParser::read_node(value& node) {
     present |= kHasFunctionIndex;
     return get_index(v, "function", function_index);
   };
+  const std::uint64_t unknown_before = unknown_.properties.count;
   if (!read_object(
           node, "a node",
           // Of any node.
@@ -561,6 +563,7 @@ bool GraphRecordParser::read_node(value& node) {
           word("conditional_type", kConditionalTypes, conditional.type)))
     return false;
   if ((present & kHasKind) == 0) return wrong("a node has no kind");
+  if (unknown_.properties.count != unknown_before && !args_.empty() && arg_allocations_.empty()) record_.may_lack_allocations = true;
   if (fill.element_bytes != 1 && fill.element_bytes != 2 && fill.element_bytes != 4)
     return wrong("element_bytes is not 1, 2 or 4");
   fill.dst = copy.dst;

@@ -46,6 +46,8 @@ struct GraphRecord {
   std::vector<ir::Function> functions;
   std::vector<ir::Stream> streams;
   std::uint64_t duplicate_edges = 0;
+  // A kernel's arguments come without their allocations and with a property that is not known: it may be theirs.
+  bool may_lack_allocations = false;
   // What the parser numbered since the record that it parsed before. The views live as long as the parser.
   std::vector<std::string_view> new_strings;
   std::vector<std::vector<ir::Frame>> new_stacks;
