@@ -567,24 +567,37 @@ void Reader::sort_replays(GraphId id) {
   states_[id.index()].replays_unsorted = false;
 }
 
-// A launch that is given twice has the same call and the same time.
+bool has_same_ops(const ir::Graph& graph, const ir::Replay& a, const ir::Replay& b) {
+  if (a.ops.count != b.ops.count) return false;
+  for (std::uint32_t i = 0; i < a.ops.count; ++i) {
+    const ir::ReplayOp x = graph.replay_ops[a.ops.first + i], y = graph.replay_ops[b.ops.first + i];
+    if (x.node != y.node || x.start_ns != y.start_ns || x.end_ns != y.end_ns || x.stream != y.stream || x.device != y.device) return false;
+  }
+  return true;
+}
+
+// A launch that is given twice has the same call and the same time; where calls are not known, the same operations. The second is left out.
 void Reader::look_for_repeated_replays(GraphId id) {
   GraphState& state = states_[id.index()];
   ir::Graph& graph = *recording_.graphs[id];
   const std::size_t count = graph.replays.size();
   if (std::exchange(state.checked_replays, count) == count) return;
-  std::uint64_t repeated = 0;
-  for (std::size_t i = 1; i < count; ++i) {
-    const ir::Replay& replay = graph.replays.raw()[i];
-    for (std::size_t before = i; before-- > 0;) {
-      const ir::Replay& other = graph.replays.raw()[before];
-      if (i - before > kMaxEqualTimes || replay_time(graph, other) != replay_time(graph, replay)) break;
-      if (other.correlation != replay.correlation || other.instance != replay.instance) continue;
-      if (other.ops.count == 0 || replay.ops.count == 0) continue;
-      ++repeated;
-      break;
+  std::vector<ir::Replay>& replays = graph.replays.raw();
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const ir::Replay replay = replays[i];
+    bool is_repeated = false;
+    for (std::size_t before = kept; before-- > 0 && !is_repeated;) {
+      const ir::Replay& other = replays[before];
+      if (kept - before > kMaxEqualTimes || replay_time(graph, other) != replay_time(graph, replay)) break;
+      is_repeated = other.correlation == replay.correlation && other.instance == replay.instance && other.ops.count != 0 && replay.ops.count != 0 &&
+                    (replay.correlation != 0 || has_same_ops(graph, other, replay));
     }
+    if (!is_repeated) replays[kept++] = replay;
   }
+  const std::uint64_t repeated = count - kept;
+  replays.resize(kept);
+  state.checked_replays = kept;
   if (repeated == 0) return;
   constexpr FactSet kFacts = {Fact::replay_streams, Fact::replay_times};
   constexpr std::string_view kWhat = "graph launches are in the file twice";

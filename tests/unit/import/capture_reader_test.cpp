@@ -650,9 +650,14 @@ TEST(CaptureReader, ALaunchThatIsGivenTwiceIsNoticed) {
     return kHeader + chain() + launches(one) + launches(other) + behind + end(behind.empty() ? 4 : 5);
   };
   EXPECT_TRUE(read(text(first, second + "," + again)).losses.empty());
+  // Without the call's id operations decide.
+  const std::string unnamed = R"({"ops":[[0,0,7,0,10],[1,0,7,10,20]]})", other_end = R"({"ops":[[0,0,7,0,10],[1,0,7,10,21]]})";
+  EXPECT_TRUE(read(text(unnamed, other_end)).losses.empty());
+  EXPECT_EQ(losses(read(text(unnamed, second + "," + unnamed)), Severity::data_loss), "1 graph launches are in the file twice|");
   for (const std::string behind : {"", "{\"type\":\"graph_end\",\"graph\":0}\n"}) {
     const ir::Recording recording = read(text(first + "," + second, first, behind));
     EXPECT_EQ(losses(recording, Severity::data_loss), "1 graph launches are in the file twice|");
+    EXPECT_EQ(recording.graphs[ir::GraphId(0)]->replays.size(), 2U);  // what is converted has it once
     EXPECT_FALSE(knows_replays(recording));
   }
 }
