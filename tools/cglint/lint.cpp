@@ -227,8 +227,9 @@ int run_lint(LintOptions& options) {
                                   loss.offset_bytes != ~std::uint64_t{0} ? fmt::format(", first at byte {}", loss.offset_bytes) : ""));
       if (is_reason && input.nothing_to_check) print_error(fmt::format("{}: nothing to check: {}", input.file, input.nothing_reason));
     }
-    for (const engine::NotChecked& entry : report.not_checked)
-      if (is_reason && (entry.requested || config.fail_on_unchecked)) print_error(fmt::format("{}: {} not checked: {}", entry.file, entry.code, entry.reason()));
+    if (is_reason)
+      for (const engine::NotChecked& entry : report.not_checked)
+        if (entry.requested || config.fail_on_unchecked) print_error(fmt::format("{}: {} not checked: {}", entry.file, entry.code, entry.reason()));
   }
   return code;
 }

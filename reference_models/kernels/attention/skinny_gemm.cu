@@ -25,7 +25,7 @@ __device__ __forceinline__ uint4 load_words_streaming(const bf16* pointer) {
 
 // Clusters of sm_90. A plain store of `value` to the place of `address` in the shared memory of the cluster's
 // first block; that block must have started, and sees it after the next barrier.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+#ifdef CGLINT_SM90_CODE
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -357,8 +357,7 @@ cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* 
        (workspace == nullptr || tiles_of(gemm.tokens, gemm.n, gemm.batch) > kMaxSplitTiles))) {
     return cudaErrorInvalidValue;
   }
-  int device = 0;
-  const bool is_sm90 = cudaGetDevice(&device) == cudaSuccess && runs_sm90_code(device);
+  const bool is_sm90 = current_device_runs_sm90_code();
   if (is_sm90 && skinny_gemm_fits_wave(gemm)) return skinny_gemm_wave(ctx, gemm);
   const int token_tiles = token_tiles_for(gemm.tokens);
   const int token_groups = token_groups_for(gemm.tokens);

@@ -26,6 +26,11 @@ inline bool runs_sm90_code(int device) {
          cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 && minor == 0;
 }
 
+inline bool current_device_runs_sm90_code() {
+  int device = 0;
+  return cudaGetDevice(&device) == cudaSuccess && runs_sm90_code(device);
+}
+
 // Waits until the kernels this one depends on through a programmatic edge have finished and their writes are
 // visible. A no-op without such an edge and before sm_90. Call before the first load of data another kernel
 // writes; loads of weights may come earlier.

@@ -215,18 +215,14 @@ cudaError_t launch_by_size(const LaunchContext& ctx, const MoeGemmArgs& args) {
   return ctx.pdl && bytes < 64e6 ? launch_as<Rows>(ctx, args) : launch_as<Registers>(ctx, args);
 }
 
-bool is_sm90() {
-  int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess && runs_sm90_code(device);
-}
-
 }  // namespace
 
 bool takes_moe_gemm_direct(const TileConfig& config, const MoeGemmArgs& args) {
   const bool has_geometry =
       args.k == 256 || args.k == 512 || args.k == 2048 || args.k == 2304 || args.k == 7168;
   return config.is_direct && config.block_m == 8 && config.split_k == 1 && !args.out_fp32 &&
-         args.sorted_ids != nullptr && args.max_blocks > 0 && args.n % 128 == 0 && has_geometry && is_sm90();
+         args.sorted_ids != nullptr && args.max_blocks > 0 && args.n % 128 == 0 && has_geometry &&
+         current_device_runs_sm90_code();
 }
 
 // The fastest of those measured. Which of them may depend on how it is launched where sums are the same:
