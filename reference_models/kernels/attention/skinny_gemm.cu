@@ -2,6 +2,7 @@
 
 #include "kernels/attention/skinny_gemm.h"
 #include "kernels/attention/skinny_gemm_wave.h"
+#include "kernels/common/cluster.cuh"
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
 
@@ -23,15 +24,9 @@ __device__ __forceinline__ uint4 load_words_streaming(const bf16* pointer) {
   return words;
 }
 
-// Clusters of sm_90. A plain store of `value` to the place of `address` in the shared memory of the cluster's
-// first block; that block must have started, and sees it after the next barrier.
+// A plain store of `value` to the place of `address` in the shared memory of the cluster's first block; that
+// block must have started, and sees it after the next barrier.
 #ifdef CGLINT_SM90_CODE
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 __device__ __forceinline__ void store_to_first_block(uint32_t address, float value) {
   asm volatile(
       "{\n"
@@ -43,8 +38,6 @@ __device__ __forceinline__ void store_to_first_block(uint32_t address, float val
       : "memory");
 }
 #else  // never launched in clusters
-__device__ __forceinline__ void cluster_arrive() {}
-__device__ __forceinline__ void cluster_wait() {}
 __device__ __forceinline__ void store_to_first_block(uint32_t, float) {}
 #endif
 

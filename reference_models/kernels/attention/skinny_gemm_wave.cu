@@ -29,17 +29,6 @@ struct WaveGeometry {
   }
 };
 
-#ifdef CGLINT_SM90_CODE
-__device__ __forceinline__ uint4 load_shared(uint32_t address) {
-  uint4 words;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "r"(address)
-               : "memory");
-  return words;
-}
-#endif
-
 // As in the other kernel the sum over k runs in an order that suits 16-byte loads, the same in both operands.
 // Here tokens are on the 16-row side of the matrix instruction, rows 8 to 15 zero, and 8 weight rows are its
 // columns, so that a block can take any number of tiles: as many as give one wave of blocks.
