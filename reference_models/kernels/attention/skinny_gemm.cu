@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/attention/skinny_gemm.h"
+#include "kernels/attention/skinny_gemm_cluster.h"
 #include "kernels/attention/skinny_gemm_wave.h"
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/device.cuh"
@@ -352,6 +353,7 @@ cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* 
   }
   const bool is_sm90 = current_device_runs_sm90_code();
   if (is_sm90 && skinny_gemm_fits_wave(gemm)) return skinny_gemm_wave(ctx, gemm);
+  if (is_sm90 && skinny_gemm_fits_cluster(gemm)) return skinny_gemm_cluster(ctx, gemm);
   const int token_tiles = token_tiles_for(gemm.tokens);
   const int token_groups = token_groups_for(gemm.tokens);
   const bool in_clusters =

@@ -31,7 +31,9 @@ struct SkinnyGemm {
   int n = 0;                       // multiple of 16
   int k = 0;                       // multiple of 128
   int batch = 1;
-  int split_k = 1;  // blocks sharing one output tile, 1..16; above 1 a workspace is needed
+  // Blocks sharing one output tile, 1..16; above 1 a workspace is needed. Shapes that have a kernel of their
+  // own on sm_90 may divide k otherwise.
+  int split_k = 1;
 };
 
 // How many blocks should share an output tile so that `sm_count` multiprocessors are busy. Depends on shapes

@@ -130,6 +130,18 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "r"(parity)
       : "memory");
 }
+// The same for bytes that other blocks of the cluster send.
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
 // Copies `bytes` (multiple of 16, both sides 16-byte aligned) and reports them to the barrier. The lanes that
 // call it together are served one at a time.
 __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, uint32_t bytes,

@@ -16,6 +16,7 @@
 #include "kernels/attention/reference.h"
 #include "kernels/attention/rope.h"
 #include "kernels/attention/skinny_gemm.h"
+#include "kernels/attention/skinny_gemm_cluster.h"
 #include "kernels/attention/skinny_gemm_wave.h"
 #include "kernels/common/buffer.h"
 #include "kernels/common/case.h"
@@ -163,6 +164,45 @@ TEST(SkinnyGemm, OneWaveTakesWhatAllMultiprocessorsHoldAtOnce) {
   heads.batch = 2;
   EXPECT_FALSE(skinny_gemm_fits_wave(heads));
   EXPECT_EQ(skinny_gemm_wave({}, heads), cudaErrorInvalidValue);
+}
+
+TEST(SkinnyGemm, ClustersTakeFewLongRowsHoweverTheyAreSplit) {
+  const auto fits = [](int tokens, int n, int k, int split_k) {
+    SkinnyGemm gemm;
+    gemm.tokens = tokens;
+    gemm.n = n;
+    gemm.k = k;
+    gemm.split_k = split_k;
+    EXPECT_FALSE(skinny_gemm_fits_wave(gemm)) << n << " " << k;
+    return skinny_gemm_fits_cluster(gemm);
+  };
+  struct Projection {
+    int n, k;
+  };
+  // The shared expert's gate_up of K2 and V3, their routers, the shared expert's gate_up of Kimi Linear.
+  for (const Projection p : {Projection{512, 7168}, {384, 7168}, {256, 7168}, {1024, 2304}}) {
+    for (const int tokens : {1, 4, 8}) {
+      for (const int split_k : {1, skinny_split_k(tokens, p.n, p.k, 1, kMultiprocessors)})
+        EXPECT_TRUE(fits(tokens, p.n, p.k, split_k)) << p.n << " " << p.k;
+    }
+    EXPECT_FALSE(fits(9, p.n, p.k, 1)) << p.n << " " << p.k;
+  }
+  // Many rows, very few, rows that no cluster divides, another k.
+  for (const Projection p : {Projection{2112, 7168},
+                             {1024, 7168},
+                             {128, 7168},
+                             {384 + 16, 7168},
+                             {6144, 2304},
+                             {256, 2304},
+                             {512, 7168 + 128}})
+    EXPECT_FALSE(fits(8, p.n, p.k, 1)) << p.n << " " << p.k;
+  SkinnyGemm heads;
+  heads.tokens = 8;
+  heads.n = 512;
+  heads.k = 7168;
+  heads.batch = 2;
+  EXPECT_FALSE(skinny_gemm_fits_cluster(heads));
+  EXPECT_EQ(skinny_gemm_cluster({}, heads), cudaErrorInvalidValue);
 }
 
 TEST(Launches, RejectBadShapesBeforeTheyReachTheDriver) {
