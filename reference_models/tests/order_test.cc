@@ -335,6 +335,12 @@ TEST(Sm90, HasItsOwnKernels) {
   EXPECT_EQ(nodes_named(decode, "mla_decode_split_tensor").size(), 3U * CGLINT_SM90_KERNELS);
   EXPECT_EQ(nodes_named(decode, "mla_decode_combine_tensor").size(), 3U * CGLINT_SM90_KERNELS);
   EXPECT_EQ(nodes_named(decode, "mla_decode_combine").size(), 3U);
+  StackOptions four_sequences = options;  // two pages a block
+  four_sequences.batch = 4;
+  Loaded four(mla_two_stream_model(), four_sequences);
+  const Graph four_decoded = step_of(mla_two_stream_model(), *four.model, true);
+  EXPECT_EQ(nodes_named(four_decoded, "mla_decode_split_pages").size(), 3U * CGLINT_SM90_KERNELS);
+  EXPECT_EQ(nodes_named(four_decoded, "mla_decode_combine_pages").size(), 3U * CGLINT_SM90_KERNELS);
   Loaded experts(deepseek_moe_model(), options);
   const Graph layers = step_of(deepseek_moe_model(), *experts.model, true);
   const std::size_t routed_layers = nodes_named(layers, "moe_align").size();

@@ -1,10 +1,9 @@
-#include <cuda.h>
-
 #include <algorithm>
 
 #include "kernels/attention/mla_decode_tensor.h"
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
+#include "kernels/common/tensor_map.h"
 
 namespace cglint::kernels {
 namespace {
@@ -49,33 +48,10 @@ struct Geometry {
 };
 
 #ifdef CGLINT_SM90_CODE
-// Copies one box of the map, from `row` on, and reports its bytes to the barrier.
-__device__ __forceinline__ void copy_tensor(uint32_t target, const CUtensorMap* map, int column, int row,
-                                            uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
-      "[%2];" ::"r"(target),
-      "l"(map), "r"(barrier), "r"(column), "r"(row)
-      : "memory");
-}
 // Place of 16 bytes of a tile that was copied with 128-byte swizzle.
 __device__ __forceinline__ uint32_t cell(uint32_t tile, int row, int chunk) {
   return tile +
          static_cast<uint32_t>((chunk >> 3) * (kTile * 128) + row * 128 + (((chunk & 7) ^ (row & 7)) << 4));
-}
-__device__ __forceinline__ void store_shared(uint32_t address, uint4 words) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words.x), "r"(words.y),
-               "r"(words.z), "r"(words.w)
-               : "memory");
-}
-// Barriers of some of the block's warps. `arrive` does not wait.
-template <int kWarps>
-__device__ __forceinline__ void warps_sync(int id) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kWarps * 32) : "memory");
-}
-template <int kWarps>
-__device__ __forceinline__ void warps_arrive(int id) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kWarps * 32) : "memory");
 }
 #endif
 
@@ -471,19 +447,11 @@ __global__ void __launch_bounds__(kThreads)
 #endif
 }
 
-// Both kernels ask for all shared memory that a multiprocessor can have: one that changes the division
-// between shared memory and L1 must be idle first, so that blocks of the two could not run there together.
-template <typename Kernel>
-cudaError_t keep_carveout(Kernel kernel) {
-  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                              cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-}
-
 template <int kDims, int kThreads, int kParts>
 cudaError_t launch_parts(const LaunchContext& ctx, const MlaDecode& a, const float* values,
                          const float2* stats) {
   const auto kernel = mla_decode_combine_tensor_kernel<kDims, kThreads, kParts>;
-  const cudaError_t status = keep_carveout(kernel);
+  const cudaError_t status = prefer_shared_memory(kernel);
   if (status != cudaSuccess) return status;
   const dim3 grid(kLatentDim / kDims, static_cast<unsigned>(a.heads / kHeadTile),
                   static_cast<unsigned>(a.batch));
@@ -507,46 +475,12 @@ cudaError_t launch_combine(const LaunchContext& ctx, const MlaDecode& a, const f
   return launch_parts<4, 256, 8>(ctx, a, values, stats);
 }
 
-// cuTensorMapEncodeTiled of the driver; null where it has none. Touches no stream and no memory of the
-// device.
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                            CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-Encode find_encode() {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-  const cudaError_t status =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
-#else
-  const cudaError_t status =
-      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &entry, cudaEnableDefault, &found);
-#endif
-  return status == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry)
-                                                                       : nullptr;
-}
-Encode encode_function() {
-  static const Encode encode = find_encode();
-  return encode;
-}
-
-bool encode_rows(const MlaDecode& a, CUtensorMap& map) {
-  const cuuint64_t sizes[2] = {kCacheRow, static_cast<cuuint64_t>(a.cache_pages) * kPageTokens};
-  const cuuint64_t strides[1] = {kCacheRow * 2};
-  const cuuint32_t box[2] = {64, kTile};
-  const cuuint32_t steps[2] = {1, 1};
-  return encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(a.cache), sizes,
-                           strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 template <typename G>
 cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, float* values, float2* stats) {
   CUtensorMap rows{};
-  if (!encode_rows(a, rows)) return cudaErrorInvalidValue;
+  if (!encode_tensor_map(rows, a.cache, a.cache_pages * kPageTokens, kCacheRow, kTile)) return cudaErrorInvalidValue;
   const auto kernel = mla_decode_split_tensor_kernel<G>;
-  const cudaError_t status = keep_carveout(kernel);
+  const cudaError_t status = prefer_shared_memory(kernel);
   if (status != cudaSuccess) return status;
   constexpr float kLog2E = 1.4426950408889634f;
   const dim3 grid(static_cast<unsigned>(a.splits), static_cast<unsigned>(a.batch),
@@ -566,7 +500,7 @@ bool mla_decode_takes_tensor(const MlaDecode& a, int device) {
   int smem = 0;
   return runs_sm90_code(device) &&
          cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
-         smem >= kMlaTensorSmem && encode_function() != nullptr;
+         smem >= kMlaTensorSmem && can_encode_tensor_maps();
 }
 
 cudaError_t mla_decode_tensor(const LaunchContext& ctx, const MlaDecode& a, float* values, float2* stats) {

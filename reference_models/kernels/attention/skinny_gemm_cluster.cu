@@ -208,9 +208,7 @@ template <typename G, bool kPdl>
 cudaError_t launch_cluster(const LaunchContext& ctx, const SkinnyGemm& gemm) {
   const auto kernel = cluster_skinny_gemm_kernel<G, kPdl>;
   // Room for several launches' blocks side by side.
-  const cudaError_t status =
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                           cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  const cudaError_t status = prefer_shared_memory(kernel);
   if (status != cudaSuccess) return status;
   return launch_in_clusters(ctx, kernel, dim3(static_cast<unsigned>(gemm.n / G::kRows), G::kBlocks),
                             G::kBlocks, dim3(G::kThreads), G::kSmemBytes, gemm.x, gemm.x_token_stride,

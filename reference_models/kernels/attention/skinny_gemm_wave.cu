@@ -135,9 +135,7 @@ cudaError_t launch_wave(const LaunchContext& ctx, const SkinnyGemm& gemm) {
   const auto kernel = wave_skinny_gemm_kernel<G, kPdl>;
   if (kPdl) {
     // Room for two launches' blocks side by side.
-    const cudaError_t status =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    const cudaError_t status = prefer_shared_memory(kernel);
     if (status != cudaSuccess) return status;
   }
   return launch(ctx, kernel, dim3(static_cast<unsigned>(gemm.n / G::kRows)), dim3(G::kThreads),

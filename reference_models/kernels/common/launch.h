@@ -27,6 +27,14 @@ inline bool device_supports_pdl(int device) {
          major >= 9;
 }
 
+// Asks for as much shared memory as a multiprocessor can have. Kernels of which blocks are to run side by side all ask for it:
+// a multiprocessor that changes the division between shared memory and L1 must be idle first.
+template <typename... Params>
+[[nodiscard]] cudaError_t prefer_shared_memory(void (*kernel)(Params...)) {
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
+}
+
 // Launches `kernel` in clusters of `cluster_y` blocks along y, of which gridDim.y must be a multiple; above 1 that needs compute
 // capability 9.0, up to 8 run everywhere there. `smem_bytes` is dynamic shared memory. Beyond 48 KiB, the kernel's static shared memory
 // included, the limit must be raised first; 40 KiB leave room for the static part of any kernel here.

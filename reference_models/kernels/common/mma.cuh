@@ -66,6 +66,22 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
   return words;
 }
 
+__device__ __forceinline__ void store_shared(uint32_t address, uint4 words) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words.x), "r"(words.y),
+               "r"(words.z), "r"(words.w)
+               : "memory");
+}
+
+// Barriers of some of the block's warps; 0 is that of __syncthreads(). `arrive` does not wait.
+template <int kWarps>
+__device__ __forceinline__ void warps_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kWarps * 32) : "memory");
+}
+template <int kWarps>
+__device__ __forceinline__ void warps_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kWarps * 32) : "memory");
+}
+
 // 2^x, flushing denormals; -infinity gives 0.
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
@@ -130,7 +146,21 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "r"(parity)
       : "memory");
 }
-// The same for bytes that other blocks of the cluster send.
+// Whether it has.
+__device__ __forceinline__ bool barrier_is_complete(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+// The same as barrier_wait() for bytes that other blocks of the cluster send.
 __device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -149,6 +179,29 @@ __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, u
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
       "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+// Fetches a tensor map ahead of its first copy. It is a kernel's parameter (__grid_constant__).
+__device__ __forceinline__ void prefetch_tensor_map(const void* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+// Copies one box of the tensor map (tensor_map.h), from `column` and `row` on, and reports its bytes to the
+// barrier. Once: data that is read once and need not stay in L2.
+__device__ __forceinline__ void copy_tensor(uint32_t target, const void* map, int column, int row,
+                                            uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+      "[%2];" ::"r"(target),
+      "l"(map), "r"(barrier), "r"(column), "r"(row)
+      : "memory");
+}
+__device__ __forceinline__ void copy_tensor_once(uint32_t target, const void* map, int column, int row,
+                                                 uint32_t barrier) {
+  constexpr uint64_t kEvictFirst = 0x12f0000000000000;  // as createpolicy makes it
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%3, %4}], [%2], %5;" ::"r"(target),
+      "l"(map), "r"(barrier), "r"(column), "r"(row), "l"(kEvictFirst)
       : "memory");
 }
 #endif

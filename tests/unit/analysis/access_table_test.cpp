@@ -371,6 +371,36 @@ TEST_F(AccessTableTest, AttentionThroughATensorMap) {
   EXPECT_EQ(identities_->of(graph_->kernel(split)->function).role, KernelRole::attention);
 }
 
+TEST_F(AccessTableTest, AttentionThroughTwoTensorMaps) {
+  const ir::NodeId split = kernel(
+      "_ZN6cglint7kernels52_GLOBAL__N__234aed20_19_mla_decode_pages_cu_68e3f0b429mla_decode_split_pages_kernelINS1_8GeometryILi2ELi512EEEEEv14"
+      "CUtensorMap_stS5_PK13__nv_bfloat16S8_PKiSA_P6__halfP6float2iifb",
+      {word(0, kBase, 0), word(0, 0x2a10'0000'1234, 8), word(1, kBase + 0x10000, 0), word(1, 0x2a10'0000'1234, 8), word(2, kBase + 0x10000),
+       word(3, kBase), word(4, kBase + 0x18000), word(5, kBase + 0x19000), word(6, kBase + 0x20000), word(7, kBase + 0x35000),
+       word(8, 16, 0, 4), word(9, 64, 0, 4), word(10, 0, 0, 4), word(11, 0, 0, 1)});
+  const ir::NodeId combine = kernel(
+      "_ZN6cglint7kernels52_GLOBAL__N__234aed20_19_mla_decode_pages_cu_68e3f0b431mla_decode_combine_pages_kernelILi8ELi9EEEvPK6__halfPK6float2"
+      "P13__nv_bfloat16ii",
+      {word(0, kBase + 0x20000), word(1, kBase + 0x35000), word(2, kBase + 0x30000), word(3, 8, 0, 4), word(4, 1, 0, 4)}, 16);
+  const AccessTable table = build();
+  const auto row_at = [&](ir::NodeId node, std::uint64_t begin) {
+    for (const Access& row : table.of(node))
+      if (row.begin == begin) return row;
+    return Access{};
+  };
+  EXPECT_EQ(row_at(split, kBase).mode, AccessMode::read);
+  EXPECT_EQ(row_at(split, kBase + 0x10000).mode, AccessMode::read);
+  EXPECT_EQ(row_at(split, kBase + 0x20000).mode, AccessMode::write);
+  EXPECT_EQ(row_at(split, kBase + 0x20000).end, kBase + 0x20000 + 16 * 1024);
+  EXPECT_EQ(row_at(split, kBase + 0x35000).end, kBase + 0x35000 + 16 * 8);
+  EXPECT_EQ(table.coverage(split), AccessCoverage::complete);
+  EXPECT_EQ(row_at(combine, kBase + 0x20000).end, kBase + 0x20000 + 8192);
+  EXPECT_EQ(row_at(combine, kBase + 0x30000).end, kBase + 0x30000 + 8192);
+  EXPECT_TRUE(row_at(combine, kBase + 0x30000).writes_all);
+  EXPECT_EQ(table.coverage(combine), AccessCoverage::complete);
+  EXPECT_EQ(identities_->of(graph_->kernel(split)->function).role, KernelRole::attention);
+}
+
 TEST_F(AccessTableTest, WritesAllMayDependOnTheLaunch) {
   const auto words = [&](std::uint64_t layout, std::uint64_t zero_padding) {
     return std::vector<ir::ParamWord>{word(0, kBase, 0),
