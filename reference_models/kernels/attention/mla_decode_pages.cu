@@ -17,17 +17,14 @@ constexpr int kBoxRows = kPageTokens / 2;
 constexpr int kColumns = kCacheRow / 64;  // of boxes
 constexpr int kColumnBytes = kPageTokens * 128;
 constexpr int kPageBytes = kColumns * kColumnBytes;
-constexpr int kRowVectors = kCacheRow / 8;  // of 16 bytes
-constexpr int kChunks = 3;                  // of a page, kChunkColumns columns of boxes each
-constexpr int kChunkColumns = kColumns / kChunks;
-constexpr int kWindow = 2;  // chunks under way while the kernel before still runs
+constexpr int kChunks = 3;  // of a page
 constexpr int kGroups = 2;  // warpgroups, a page each
 constexpr int kWorkers = kGroups * 4;
 constexpr int kThreads = (kWorkers + 1) * 32;
 // Partial sums are f16, which is enough for what is rounded to bf16 in the end, and takes half of the time that
 // fp32 takes to write and read. A sum has up to 128 weights of at most 1: so scaled it fits if the values do,
 // and those of a cache come out of a norm.
-constexpr float kPartScale = 1.0f / (kGroups * kPageTokens);
+[[maybe_unused]] constexpr float kPartScale = 1.0f / (kGroups * kPageTokens);
 
 // kRegisterThreads: registers are dealt out as if a block had so many threads, which leaves room for two
 // blocks of the combine kernel on its multiprocessor.
@@ -105,6 +102,9 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
 #ifdef CGLINT_SM90_CODE
   constexpr int kHeadTiles = G::kHeadTiles;
   constexpr int kHeads = G::kHeads;
+  constexpr int kRowVectors = kCacheRow / 8;  // of 16 bytes
+  constexpr int kChunkColumns = kColumns / kChunks;
+  constexpr int kWindow = 2;  // chunks under way while the kernel before still runs
   // Named barriers; the second and third exist once for each group.
   constexpr int kAllWorkers = 1;
   constexpr int kOwnGroup = 2;
@@ -184,11 +184,13 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
   }
   if (thread == 0) {
     barrier_arrive(wait_over);
-    barrier_expect(query_full, G::kQueryBytes);
+    if (count > 0) {  // without a page nobody waits for it, and a block must not end before its copies
+      barrier_expect(query_full, G::kQueryBytes);
 #pragma unroll 1
-    for (int column = 0; column < kColumns; ++column)
-      copy_tensor(area + static_cast<uint32_t>(G::kQueryAt + column * G::kQueryColumnBytes), &queries, column * 64,
-                  static_cast<int>(sequence) * heads + first_head, query_full);
+      for (int column = 0; column < kColumns; ++column)
+        copy_tensor(area + static_cast<uint32_t>(G::kQueryAt + column * G::kQueryColumnBytes), &queries, column * 64,
+                    static_cast<int>(sequence) * heads + first_head, query_full);
+    }
   }
   __syncwarp();
   if (has_last) {
@@ -355,8 +357,10 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
       __half2* const target = reinterpret_cast<__half2*>(
           partial_values + (out_row + h) * (kLatentDim * 8) +
           (group_warp * 128 + (group * 4 + m) * 16 + g) * 8 + 2 * t);
-      target[0] = __floats2half2_rn(v[0] * own_scale.x + their.x * other_scale.x, v[1] * own_scale.y + their.y * other_scale.y);
-      target[32] = __floats2half2_rn(v[2] * own_scale.x + their.z * other_scale.x, v[3] * own_scale.y + their.w * other_scale.y);  // 8 columns on
+      target[0] = __floats2half2_rn(v[0] * own_scale.x + their.x * other_scale.x,
+                                    v[1] * own_scale.y + their.y * other_scale.y);
+      target[32] = __floats2half2_rn(v[2] * own_scale.x + their.z * other_scale.x,  // 8 columns on
+                                     v[3] * own_scale.y + their.w * other_scale.y);
     }
     if (warp == 0 && g == 0) {
       float2 total = make_float2(0, 0);
