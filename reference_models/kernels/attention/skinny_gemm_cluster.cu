@@ -231,7 +231,8 @@ constexpr ClusterShape cluster_shape(int fewest_rows, int most_rows) {
   return {G::kK, G::kRows, fewest_rows, most_rows, launch_cluster<G, false>, launch_cluster<G, true>};
 }
 
-// One geometry for each k: the best of those measured, launches by themselves and behind a norm both counted.
+// One geometry for each k: the best of those measured, launches by themselves and behind a norm both counted:
+// docs/measurements/kernels-variants-2-2026-12-01.json.
 // Clusters of two blocks that each take a whole multiprocessor make gate_up of K2 and V3 by itself another
 // 0.1 to 0.2 us faster, but not behind a norm, where the routers then are 0.3 us slower.
 constexpr ClusterShape kClusterShapes[] = {
