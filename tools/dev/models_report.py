@@ -3,8 +3,9 @@
 
 usage: models_report.py [--check]     --check: exit 1 if the page is not what the files say
 """
-import pathlib
+import argparse
 import json
+import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -122,11 +123,14 @@ def page():
 
 
 def main():
+    parser = argparse.ArgumentParser(description="Write docs/measurements/models.md.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is not what the files say")
+    arguments = parser.parse_args()
     text, target = page(), FOLDER / "models.md"
     if text is None:
         print("no measurement of a model: nothing to write")
         return 0
-    if "--check" in sys.argv[1:]:
+    if arguments.check:
         same = target.exists() and target.read_text() == text
         print("models.md is current" if same else "models.md is not what the measurements say: run tools/dev/models_report.py")
         return 0 if same else 1
