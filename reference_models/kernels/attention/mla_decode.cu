@@ -530,10 +530,12 @@ cudaError_t mla_decode(const LaunchContext& ctx, const MlaDecode& attention, voi
     partials.values = static_cast<float*>(workspace);
     partials.stats = reinterpret_cast<float2*>(partials.values + parts * kLatentDim);
   }
-  // Plain launches are slower that way.
-  if (ctx.pdl && mla_decode_takes_pages(attention, device))
-    return mla_decode_pages(ctx, attention, reinterpret_cast<__half*>(partials.values), partials.stats);
-  if (mla_decode_takes_tensor(attention, device)) return mla_decode_tensor(ctx, attention, partials.values, partials.stats);
+  if (mla_decode_takes_tensor(attention, device)) {
+    // Plain launches are slower by pages.
+    if (ctx.pdl && mla_decode_fits_pages(attention))
+      return mla_decode_pages(ctx, attention, reinterpret_cast<__half*>(partials.values), partials.stats);
+    return mla_decode_tensor(ctx, attention, partials.values, partials.stats);
+  }
   const auto fits = [&](int stages) { return smem_bytes(stages) <= static_cast<size_t>(smem_limit); };
   if (fits(kMaxStages)) {
     status = launch_split<kMaxStages>(ctx, attention, partials);

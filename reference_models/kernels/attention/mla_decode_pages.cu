@@ -1,7 +1,5 @@
 #include <cuda_fp16.h>
 
-#include <algorithm>
-
 #include "kernels/attention/mla_decode_pages.h"
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
@@ -11,11 +9,9 @@
 namespace cglint::kernels {
 namespace {
 
-constexpr int kPageTokens = 64;
-constexpr int kHeadTile = 8;
-constexpr int kBoxRows = kPageTokens / 2;
+constexpr int kBoxRows = kMlaPageTokens / 2;
 constexpr int kColumns = kCacheRow / 64;  // of boxes
-constexpr int kColumnBytes = kPageTokens * 128;
+constexpr int kColumnBytes = kMlaPageTokens * 128;
 constexpr int kPageBytes = kColumns * kColumnBytes;
 constexpr int kChunks = 3;  // of a page
 constexpr int kGroups = 2;  // warpgroups, a page each
@@ -24,7 +20,7 @@ constexpr int kThreads = (kWorkers + 1) * 32;
 // Partial sums are f16, which is enough for what is rounded to bf16 in the end, and takes half of the time that
 // fp32 takes to write and read. A sum has up to 128 weights of at most 1: so scaled it fits if the values do,
 // and those of a cache come out of a norm.
-[[maybe_unused]] constexpr float kPartScale = 1.0f / (kGroups * kPageTokens);
+[[maybe_unused]] constexpr float kPartScale = 1.0f / (kGroups * kMlaPageTokens);
 
 // kRegisterThreads: registers are dealt out as if a block had so many threads, which leaves room for two
 // blocks of the combine kernel on its multiprocessor.
@@ -32,10 +28,10 @@ template <int kHeadTiles_, int kRegisterThreads_>
 struct Geometry {
   static constexpr int kHeadTiles = kHeadTiles_;
   static constexpr int kRegisterThreads = kRegisterThreads_;
-  static constexpr int kHeads = kHeadTiles * kHeadTile;
+  static constexpr int kHeads = kHeadTiles * kMlaHeadTile;
   static constexpr int kQueryColumnBytes = kHeads * 128;
   static constexpr int kQueryBytes = kColumns * kQueryColumnBytes;
-  static constexpr int kProbabilityBytes = kHeads * kPageTokens * 2;
+  static constexpr int kProbabilityBytes = kHeads * kMlaPageTokens * 2;
 
   // Shared memory, in bytes from its start: pages, query, probabilities [groups][heads][tokens], then in
   // floats the largest score and the sum of the weights of each warp [groups][4][heads], the largest of each
@@ -47,15 +43,11 @@ struct Geometry {
   static constexpr int kTopAt = kSumAt + kWorkers * kHeads * 4;
   static constexpr int kBarriersAt = kTopAt + kGroups * kHeads * 4;
   static constexpr int kSmemBytes = kBarriersAt + (kGroups * kChunks + 2) * 8;
-  static_assert(kRegisterThreads >= kThreads);
+  static_assert(kRegisterThreads >= kThreads && kSmemBytes <= kMlaTensorSmem);
   static_assert(kQueryAt % 1024 == 0 && kQueryColumnBytes % 1024 == 0 && kProbabilitiesAt % 1024 == 0);
 };
 
 #ifdef CGLINT_SM90_CODE
-// Place of 16 bytes of a page that was copied with 128-byte swizzle.
-__device__ __forceinline__ uint32_t cell(uint32_t page, int row, int vector) {
-  return page + static_cast<uint32_t>((vector >> 3) * kColumnBytes + row * 128 + (((vector & 7) ^ (row & 7)) << 4));
-}
 // Stores four matrices of 8 x 8 (two) transposed; lanes 8 i..8 i + 7 give the places of the rows of matrix i.
 __device__ __forceinline__ void store_matrix_transposed(uint32_t address, const uint32_t (&words)[2][2]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -145,11 +137,11 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
   }
   __syncthreads();
 
-  const int used_pages = (length + kPageTokens - 1) / kPageTokens;
+  const int used_pages = (length + kMlaPageTokens - 1) / kMlaPageTokens;
   const int count = used_pages > split ? min(kGroups, (used_pages - split + splits - 1) / splits) : 0;
   // The page and its half that hold the last token, if they are this block's and must wait.
   const bool has_last = cache_is_settled && count > 0 && used_pages - 1 == split + (count - 1) * splits;
-  const int last_half = (length - 1) % kPageTokens / kBoxRows;
+  const int last_half = (length - 1) % kMlaPageTokens / kBoxRows;
 
   if (warp == kWorkers) {
     if (lane == 0) {
@@ -161,7 +153,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
           while (!is_over && !barrier_is_complete(full(chunk - kWindow), 0)) is_over = barrier_is_complete(wait_over, 0);
         }
         const bool is_whole = !has_last || i < count - 1;
-        const int first_row = (i == 0 ? pages[0] : pages[1]) * kPageTokens;
+        const int first_row = (i == 0 ? pages[0] : pages[1]) * kMlaPageTokens;
         barrier_expect(full(chunk), kChunkColumns * (is_whole ? kColumnBytes : kColumnBytes / 2));
 #pragma unroll 1
         for (int part = 0; part < kChunkColumns * 2; ++part) {
@@ -198,14 +190,14 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
     static_assert(kEach * kWorkers * 32 == kBoxRows * kRowVectors);
     const int i = count - 1;
     const bf16* const from =
-        cache + (static_cast<int64_t>(i == 0 ? pages[0] : pages[1]) * kPageTokens + last_half * kBoxRows) * kCacheRow;
+        cache + (static_cast<int64_t>(i == 0 ? pages[0] : pages[1]) * kMlaPageTokens + last_half * kBoxRows) * kCacheRow;
     uint4 held[kEach];
 #pragma unroll
     for (int v = 0; v < kEach; ++v) held[v] = load_words_now(from + (thread + v * kWorkers * 32) * 8);
 #pragma unroll
     for (int v = 0; v < kEach; ++v) {
       const int at = thread + v * kWorkers * 32;
-      store_shared(cell(page_at(i), last_half * kBoxRows + at / kRowVectors, at % kRowVectors), held[v]);
+      store_shared(swizzled_cell<kMlaPageTokens>(page_at(i), last_half * kBoxRows + at / kRowVectors, at % kRowVectors), held[v]);
     }
     fence_async_proxy();
     warps_sync<kWorkers>(kAllWorkers);
@@ -232,7 +224,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
   if (group < count) {
     const uint32_t page = page_at(group);
     const uint32_t probabilities = area + static_cast<uint32_t>(G::kProbabilitiesAt + group * G::kProbabilityBytes);
-    const int first_token = (split + group * splits) * kPageTokens;
+    const int first_token = (split + group * splits) * kMlaPageTokens;
     float score[2][kHeads / 2] = {};  // summed up in two chains
     barrier_wait(query_full, 0);
     wgmma_pin(score);
@@ -250,11 +242,11 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
     }
     wgmma_commit();
     wgmma_wait(score);
-    if (length - first_token < kPageTokens) {  // stale bits may be NaN, which a weight of 0 does not remove
+    if (length - first_token < kMlaPageTokens) {  // stale bits may be NaN, which a weight of 0 does not remove
       const int valid = length - first_token;
 #pragma unroll 1
-      for (int v = thread % 128; v < (kPageTokens - valid) * kRowVectors; v += 128)
-        store_shared(cell(page, valid + v / kRowVectors, v % kRowVectors), make_uint4(0, 0, 0, 0));
+      for (int v = thread % 128; v < (kMlaPageTokens - valid) * kRowVectors; v += 128)
+        store_shared(swizzled_cell<kMlaPageTokens>(page, valid + v / kRowVectors, v % kRowVectors), make_uint4(0, 0, 0, 0));
     }
 
     float value[kHeadTiles][4];  // token g of the warp's 16 and heads 2 t, 2 t + 1, then token g + 8
@@ -298,7 +290,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
     const int value_row = (matrix >> 1) * 8 + (lane & 7);
     const int weight_row = (lane & 7) + (kHeadTiles == 2 ? (lane >> 4) * 8 : 0);
 #pragma unroll
-    for (int s = 0; s < kPageTokens / 16; ++s) {
+    for (int s = 0; s < kMlaPageTokens / 16; ++s) {
       uint32_t b[4];
       const uint32_t from = probabilities + static_cast<uint32_t>(weight_row * 128 +
                                                                   (((2 * s + (matrix & 1)) ^ (lane & 7)) << 4));
@@ -309,7 +301,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
 #pragma unroll
       for (int m = 0; m < 8; ++m) {
         uint32_t a[4];
-        load_matrix_x4_transposed(a, cell(page, s * 16 + value_row, group_warp * 16 + 2 * m + (matrix & 1)));
+        load_matrix_x4_transposed(a, swizzled_cell<kMlaPageTokens>(page, s * 16 + value_row, group_warp * 16 + 2 * m + (matrix & 1)));
 #pragma unroll
         for (int h = 0; h < kHeadTiles; ++h) mma_16816(values[m][h], a, b[2 * h], b[2 * h + 1]);
       }
@@ -482,7 +474,7 @@ template <typename G>
 cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, __half* values, float2* stats) {
   CUtensorMap rows{};
   CUtensorMap queries{};
-  if (!encode_tensor_map(rows, a.cache, a.cache_pages * kPageTokens, kCacheRow, kBoxRows) ||
+  if (!encode_tensor_map(rows, a.cache, a.cache_pages * kMlaPageTokens, kCacheRow, kBoxRows) ||
       !encode_tensor_map(queries, a.q, static_cast<int64_t>(a.batch) * a.heads, kCacheRow, G::kHeads))
     return cudaErrorInvalidValue;
   const auto kernel = mla_decode_split_pages_kernel<G>;
@@ -503,29 +495,21 @@ cudaError_t launch_combine(const LaunchContext& ctx, const MlaDecode& a, const _
   const auto kernel = mla_decode_combine_pages_kernel<kWarpColumns, kParts>;
   const cudaError_t status = prefer_shared_memory(kernel);
   if (status != cudaSuccess) return status;
-  const dim3 grid(kLatentDim / kWarpColumns / 4, static_cast<unsigned>(a.heads / kHeadTile),
+  const dim3 grid(kLatentDim / kWarpColumns / 4, static_cast<unsigned>(a.heads / kMlaHeadTile),
                   static_cast<unsigned>(a.batch));
   return launch(ctx, kernel, grid, dim3(128), 0, values, stats, a.out, a.heads, a.splits);
 }
 
 }  // namespace
 
-bool mla_decode_takes_pages(const MlaDecode& a, int device) {
-  constexpr int64_t kMostPages = (int64_t{1} << 31) / kPageTokens - 1;  // rows are numbered in 32 bits
-  if (a.page_size != kPageTokens || (a.heads != 8 && a.heads != 16) || a.cache_pages < 1 ||
-      a.cache_pages > kMostPages || a.splits < 2 || a.splits > kMostSplits || a.max_pages <= a.splits ||
-      a.max_pages > kGroups * a.splits)
-    return false;
-  int smem = 0;
-  return runs_sm90_code(device) &&
-         cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
-         smem >= Geometry<2, 512>::kSmemBytes && can_encode_tensor_maps();
+bool mla_decode_fits_pages(const MlaDecode& a) {
+  return a.splits <= kMostSplits && a.max_pages > a.splits && a.max_pages <= kGroups * a.splits;
 }
 
 cudaError_t mla_decode_pages(const LaunchContext& ctx, const MlaDecode& a, __half* values, float2* stats) {
   // The fastest of those measured, windows and numbers of threads too:
   // docs/measurements/kernels-variants-2-2026-12-01.json.
-  const cudaError_t status = a.heads == kHeadTile ? launch_split<Geometry<1, 640>>(ctx, a, values, stats)
+  const cudaError_t status = a.heads == kMlaHeadTile ? launch_split<Geometry<1, 640>>(ctx, a, values, stats)
                                                   : launch_split<Geometry<2, 512>>(ctx, a, values, stats);
   if (status != cudaSuccess) return status;
   return a.splits <= 36 ? launch_combine<8, 9>(ctx, a, values, stats) : launch_combine<4, 17>(ctx, a, values, stats);

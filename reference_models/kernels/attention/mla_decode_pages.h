@@ -4,13 +4,12 @@
 
 #include <cuda_fp16.h>
 
-#include "kernels/attention/mla_decode.h"
+#include "kernels/attention/mla_decode_tensor.h"
 
 namespace cglint::kernels {
 
-// Whether the code was compiled, the device runs it, and the call is one that it handles: 8 or 16 heads, pages of 64, sequences
-// of more than one page a split and at most two.
-[[nodiscard]] bool mla_decode_takes_pages(const MlaDecode& attention, int device);
+// Of a call that mla_decode_takes_tensor(): whether its sequences have more than one page a split and at most two.
+[[nodiscard]] bool mla_decode_fits_pages(const MlaDecode& attention);
 
 // Two programmatic launches. Values of the cache beyond 65,504 would overflow. `values` [batch, splits, heads / 8, 512, 8] and `stats` [batch, splits, heads / 8, 8] are the
 // workspace; it takes half of that of the other paths.

@@ -8,9 +8,7 @@
 namespace cglint::kernels {
 namespace {
 
-constexpr int kPageTokens = 64;
-constexpr int kHeadTile = 8;  // heads on the 8-column side of the matrix instruction
-constexpr int kTile = 32;     // tokens
+constexpr int kTile = 32;  // tokens
 
 // Blocks of kHeadTiles x 8 heads with a ring of kStages tiles, of which kWindow are under way from memory at
 // a time. kValueWarps share the 512 value columns. kRegisterThreads: registers are dealt out as if a block
@@ -46,14 +44,6 @@ struct Geometry {
   static_assert(kCacheRow / 16 % kParts == 0);
   static_assert(kSmemBytes <= kMlaTensorSmem);
 };
-
-#ifdef CGLINT_SM90_CODE
-// Place of 16 bytes of a tile that was copied with 128-byte swizzle.
-__device__ __forceinline__ uint32_t cell(uint32_t tile, int row, int chunk) {
-  return tile +
-         static_cast<uint32_t>((chunk >> 3) * (kTile * 128) + row * 128 + (((chunk & 7) ^ (row & 7)) << 4));
-}
-#endif
 
 // Block (split, sequence, kHeadTiles x 8 heads) takes tiles split, split + splits, ... as the kernel of
 // mla_decode.cu does.
@@ -109,7 +99,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
   // One round trip for the length and the first pages.
   const int32_t* pages = block_table + sequence * max_pages;
   const auto page_of = [&](int i) {
-    const int page = (split + i * splits) / (kPageTokens / kTile);
+    const int page = (split + i * splits) / (kMlaPageTokens / kTile);
     return page < max_pages ? pages[page] : 0;
   };
   const int length = seq_lens[sequence];
@@ -147,7 +137,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
           pdl_wait();
           has_waited = true;
         }
-        const int first_row = page * kPageTokens + tile % (kPageTokens / kTile) * kTile;
+        const int first_row = page * kMlaPageTokens + tile % (kMlaPageTokens / kTile) * kTile;
         barrier_expect(full(i % kStages), G::kSlotBytes);
         // Rows past the end of the sequence lie inside its last page, so they can be read.
 #pragma unroll
@@ -222,7 +212,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) {
           uint32_t a[4];
-          load_matrix_x4(a, cell(base, key_row, 2 * (part * kSteps + s) + key_chunk));
+          load_matrix_x4(a, swizzled_cell<kTile>(base, key_row, 2 * (part * kSteps + s) + key_chunk));
 #pragma unroll
           for (int h = 0; h < kHeadTiles; ++h) mma_16816(score[h][s % 3], a, query[h][s][0], query[h][s][1]);
         }
@@ -242,7 +232,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
         const int valid = length - first_token;
         for (int v = thread; v < (kTile - valid) * kRowVectors; v += kScoreWarps * 32) {
           const int row = v / kRowVectors;
-          store_shared(cell(base, valid + row, v - row * kRowVectors), make_uint4(0, 0, 0, 0));
+          store_shared(swizzled_cell<kTile>(base, valid + row, v - row * kRowVectors), make_uint4(0, 0, 0, 0));
         }
       }
       float value[kHeadTiles];
@@ -318,7 +308,7 @@ __global__ void __launch_bounds__(G::kRegisterThreads, 1)
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
         uint32_t a[4];
-        load_matrix_x4_transposed(a, cell(base, n * 16 + value_row, value_chunk + 2 * m));
+        load_matrix_x4_transposed(a, swizzled_cell<kTile>(base, n * 16 + value_row, value_chunk + 2 * m));
 #pragma unroll
         for (int h = 0; h < kHeadTiles; ++h)
           mma_16816(acc[h][m], a, probability[h][n][0], probability[h][n][1]);
@@ -453,7 +443,7 @@ cudaError_t launch_parts(const LaunchContext& ctx, const MlaDecode& a, const flo
   const auto kernel = mla_decode_combine_tensor_kernel<kDims, kThreads, kParts>;
   const cudaError_t status = prefer_shared_memory(kernel);
   if (status != cudaSuccess) return status;
-  const dim3 grid(kLatentDim / kDims, static_cast<unsigned>(a.heads / kHeadTile),
+  const dim3 grid(kLatentDim / kDims, static_cast<unsigned>(a.heads / kMlaHeadTile),
                   static_cast<unsigned>(a.batch));
   return launch(ctx, kernel, grid, dim3(kThreads), 0, values, stats, a.out, a.heads, a.splits, ctx.pdl);
 }
@@ -465,7 +455,7 @@ cudaError_t launch_combine(const LaunchContext& ctx, const MlaDecode& a, const f
   // Few rows: blocks of few columns, so that there are enough of them.
   if (rows > 16 && a.splits <= 16) return launch_parts<16, 128, 4>(ctx, a, values, stats);
   if (rows > 16 && a.splits <= 36) {
-    return ctx.pdl && a.heads > kHeadTile ? launch_parts<8, 256, 3>(ctx, a, values, stats)
+    return ctx.pdl && a.heads > kMlaHeadTile ? launch_parts<8, 256, 3>(ctx, a, values, stats)
                                           : launch_parts<16, 128, 9>(ctx, a, values, stats);
   }
   if (rows > 8 && a.splits <= 80) return launch_parts<8, 256, 5>(ctx, a, values, stats);
@@ -478,13 +468,13 @@ cudaError_t launch_combine(const LaunchContext& ctx, const MlaDecode& a, const f
 template <typename G>
 cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, float* values, float2* stats) {
   CUtensorMap rows{};
-  if (!encode_tensor_map(rows, a.cache, a.cache_pages * kPageTokens, kCacheRow, kTile)) return cudaErrorInvalidValue;
+  if (!encode_tensor_map(rows, a.cache, a.cache_pages * kMlaPageTokens, kCacheRow, kTile)) return cudaErrorInvalidValue;
   const auto kernel = mla_decode_split_tensor_kernel<G>;
   const cudaError_t status = prefer_shared_memory(kernel);
   if (status != cudaSuccess) return status;
   constexpr float kLog2E = 1.4426950408889634f;
   const dim3 grid(static_cast<unsigned>(a.splits), static_cast<unsigned>(a.batch),
-                  static_cast<unsigned>(a.heads / (G::kHeadTiles * kHeadTile)));
+                  static_cast<unsigned>(a.heads / (G::kHeadTiles * kMlaHeadTile)));
   return launch(ctx, kernel, grid, dim3(G::kThreads), G::kSmemBytes, rows, a.q, a.cache, a.block_table,
                 a.seq_lens, values, stats, a.heads, a.max_pages, a.softmax_scale * kLog2E, ctx.pdl,
                 ctx.pdl && a.cache_is_settled);
@@ -493,8 +483,8 @@ cudaError_t launch_split(const LaunchContext& ctx, const MlaDecode& a, float* va
 }  // namespace
 
 bool mla_decode_takes_tensor(const MlaDecode& a, int device) {
-  constexpr int64_t kMostPages = (int64_t{1} << 31) / kPageTokens - 1;  // rows are numbered in 32 bits
-  if (a.page_size != kPageTokens || a.splits < 2 || (a.heads != 8 && a.heads != 16) || a.cache_pages < 1 ||
+  constexpr int64_t kMostPages = (int64_t{1} << 31) / kMlaPageTokens - 1;  // rows are numbered in 32 bits
+  if (a.page_size != kMlaPageTokens || a.splits < 2 || (a.heads != 8 && a.heads != 16) || a.cache_pages < 1 ||
       a.cache_pages > kMostPages)
     return false;
   int smem = 0;
@@ -506,16 +496,15 @@ bool mla_decode_takes_tensor(const MlaDecode& a, int device) {
 cudaError_t mla_decode_tensor(const LaunchContext& ctx, const MlaDecode& a, float* values, float2* stats) {
   // The fastest of those measured: docs/measurements/kernels-variants-2026-12-01.json. `max_pages` stands for
   // the longest context.
-  const int tiles = (a.max_pages * (kPageTokens / kTile) + a.splits - 1) / a.splits;  // of a block
+  const int tiles = (a.max_pages * (kMlaPageTokens / kTile) + a.splits - 1) / a.splits;  // of a block
   cudaError_t status = cudaSuccess;
-  if (a.heads == kHeadTile) {
+  if (a.heads == kMlaHeadTile) {
     constexpr int kRoom = 768;  // registers of a thread: 80
     if (tiles <= 2) {
       status = ctx.pdl ? launch_split<Geometry<1, 2, 1, 8, kRoom>>(ctx, a, values, stats)
                        : launch_split<Geometry<1, 2, 2, 8, kRoom>>(ctx, a, values, stats);
     } else {
-      status = ctx.pdl && tiles <= 4 ? launch_split<Geometry<1, 4, 1, 4, kRoom>>(ctx, a, values, stats)
-                                     : launch_split<Geometry<1, 5, 2, 4, kRoom>>(ctx, a, values, stats);
+      status = launch_split<Geometry<1, 5, 2, 4, kRoom>>(ctx, a, values, stats);
     }
   } else {
     status = tiles <= 2   ? launch_split<Geometry<2, 2, 2, 8>>(ctx, a, values, stats)

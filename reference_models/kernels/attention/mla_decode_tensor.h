@@ -7,6 +7,8 @@
 namespace cglint::kernels {
 
 inline constexpr int kMlaTensorSmem = 227 * 1024;  // what a block of sm_90 can have
+inline constexpr int kMlaPageTokens = 64;
+inline constexpr int kMlaHeadTile = 8;  // heads on the 8-column side of the matrix instruction
 
 // Whether the code was compiled, the device runs it, and the call is one that it handles (more than one split, pages of 64).
 [[nodiscard]] bool mla_decode_takes_tensor(const MlaDecode& attention, int device);

@@ -1,4 +1,5 @@
 #include "kernels/attention/skinny_gemm_cluster.h"
+#include "kernels/attention/skinny_gemm_shape.h"
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
@@ -6,7 +7,7 @@
 namespace cglint::kernels {
 namespace {
 
-constexpr int kMaxTokens = 8;
+constexpr int kMaxTokens = kSkinnyShapeTokens;
 constexpr int kTileRows = 16;
 constexpr int kChunkK = 32;  // k values of a chunk: 16 bytes a lane, 4 lanes a row
 
@@ -216,50 +217,36 @@ cudaError_t launch_cluster(const LaunchContext& ctx, const SkinnyGemm& gemm) {
                             gemm.k);
 }
 
-// A compiled shape.
-struct ClusterShape {
-  int k;
-  int row_multiple;  // of n
-  int fewest_rows;   // fewer would leave most multiprocessors without a block
-  int most_rows;     // more would put two blocks of a launch on many
-  cudaError_t (*plain)(const LaunchContext&, const SkinnyGemm&);
-  cudaError_t (*programmatic)(const LaunchContext&, const SkinnyGemm&);
-};
-
+// `fewest_rows`: fewer would leave most multiprocessors without a block. `most_rows`: more would put two blocks of a
+// launch on many.
 template <typename G>
-constexpr ClusterShape cluster_shape(int fewest_rows, int most_rows) {
-  return {G::kK, G::kRows, fewest_rows, most_rows, launch_cluster<G, false>, launch_cluster<G, true>};
+constexpr SkinnyShape cluster_shape(int fewest_rows, int most_rows) {
+  return {.k = G::kK,
+          .row_multiple = G::kRows,
+          .fewest_rows = fewest_rows,
+          .most_rows = most_rows,
+          .fewest_tokens = 1,
+          .plain = launch_cluster<G, false>,
+          .programmatic = launch_cluster<G, true>};
 }
 
 // One geometry for each k: the best of those measured, launches by themselves and behind a norm both counted:
 // docs/measurements/kernels-variants-2-2026-12-01.json.
 // Clusters of two blocks that each take a whole multiprocessor make gate_up of K2 and V3 by itself another
 // 0.1 to 0.2 us faster, but not behind a norm, where the routers then are 0.3 us slower.
-constexpr ClusterShape kClusterShapes[] = {
+constexpr SkinnyShape kClusterShapes[] = {
     cluster_shape<ClusterGeometry<2, 4, 7, 8>>(256, 16 * 32),
     cluster_shape<ClusterGeometry<1, 6, 12, 1>>(1024, 132 * 16),
 };
 
-const ClusterShape* shape_for(const SkinnyGemm& gemm) {
-  if (gemm.tokens > kMaxTokens || gemm.batch != 1) return nullptr;
-  for (const ClusterShape& shape : kClusterShapes) {
-    if (gemm.k == shape.k && gemm.n % shape.row_multiple == 0 && gemm.n >= shape.fewest_rows &&
-        gemm.n <= shape.most_rows)
-      return &shape;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 bool skinny_gemm_fits_cluster(const SkinnyGemm& gemm) {
-  return shape_for(gemm) != nullptr;
+  return shape_for(kClusterShapes, gemm) != nullptr;
 }
 
 cudaError_t skinny_gemm_cluster(const LaunchContext& ctx, const SkinnyGemm& gemm) {
-  const ClusterShape* const shape = shape_for(gemm);
-  if (shape == nullptr) return cudaErrorInvalidValue;
-  return ctx.pdl ? shape->programmatic(ctx, gemm) : shape->plain(ctx, gemm);
+  return launch_shape(shape_for(kClusterShapes, gemm), ctx, gemm);
 }
 
 }  // namespace cglint::kernels

@@ -1,3 +1,4 @@
+#include "kernels/attention/skinny_gemm_shape.h"
 #include "kernels/attention/skinny_gemm_wave.h"
 #include "kernels/common/device.cuh"
 #include "kernels/common/mma.cuh"
@@ -5,7 +6,7 @@
 namespace cglint::kernels {
 namespace {
 
-constexpr int kMaxTokens = 8;
+constexpr int kMaxTokens = kSkinnyShapeTokens;
 constexpr int kChunkK = 32;  // k values of a chunk: 16 bytes a lane, 4 lanes a row
 
 // A block has kTiles tiles of 8 weight rows and all of k; each of its warps has kChunks chunks of k of every
@@ -143,33 +144,25 @@ cudaError_t launch_wave(const LaunchContext& ctx, const SkinnyGemm& gemm) {
                 gemm.out_token_stride, gemm.residual, gemm.tokens, gemm.n, gemm.k);
 }
 
-// A compiled shape. Warps and chunks follow from k alone: they set the order of the sums, which must not
-// depend on the launch.
-struct WaveShape {
-  int k;
-  int fewest_tokens;
-  int row_multiple;  // of n
-  int most_rows;     // more would be a second wave on 132 multiprocessors, or a third of small blocks
-  cudaError_t (*plain)(const LaunchContext&, const SkinnyGemm&);
-  cudaError_t (*programmatic)(const LaunchContext&, const SkinnyGemm&);
-};
-
+// Warps and chunks follow from k alone: they set the order of the sums, which must not depend on the launch.
+// `most_rows`: more would be a second wave on 132 multiprocessors, or a third of small blocks.
 template <typename Plain, typename Programmatic = Plain>
-constexpr WaveShape wave_shape(int row_multiple, int most_rows, int fewest_tokens = 1) {
+constexpr SkinnyShape wave_shape(int row_multiple, int most_rows, int fewest_tokens = 1) {
   static_assert(Plain::kK == Programmatic::kK && Plain::kWarps == Programmatic::kWarps);
-  return {Plain::kK,
-          fewest_tokens,
-          row_multiple,
-          most_rows,
-          launch_wave<Plain, false>,
-          launch_wave<Programmatic, true>};
+  return {.k = Plain::kK,
+          .row_multiple = row_multiple,
+          .fewest_rows = row_multiple,
+          .most_rows = most_rows,
+          .fewest_tokens = fewest_tokens,
+          .plain = launch_wave<Plain, false>,
+          .programmatic = launch_wave<Programmatic, true>};
 }
 
 // The fastest of those measured, the first that fits: docs/measurements/kernels-variants-2026-12-01.json.
 // From 5 tokens on q_b of V3 with a norm in front is faster in programmatic launches of 96 blocks (5.2
 // instead of 5.7 us at 8 tokens), though alone it is slower (3.5 instead of 3.2); probably because the norm's
 // blocks find room.
-constexpr WaveShape kWaveShapes[] = {
+constexpr SkinnyShape kWaveShapes[] = {
     wave_shape<WaveGeometry<4, 1, 8>>(32, 264 * 32),
     wave_shape<WaveGeometry<7, 4, 8>, WaveGeometry<4, 4, 8>>(7 * 32, 132 * 56),
     wave_shape<WaveGeometry<2, 3, 16>>(16, 132 * 16),
@@ -178,26 +171,18 @@ constexpr WaveShape kWaveShapes[] = {
     wave_shape<WaveGeometry<3, 4, 16>>(24, 132 * 24),
 };
 
-const WaveShape* shape_for(const SkinnyGemm& gemm) {
-  if (gemm.tokens > kMaxTokens || gemm.batch != 1 || gemm.split_k != 1) return nullptr;
-  for (const WaveShape& shape : kWaveShapes) {
-    if (gemm.k == shape.k && gemm.tokens >= shape.fewest_tokens && gemm.n % shape.row_multiple == 0 &&
-        gemm.n <= shape.most_rows)
-      return &shape;
-  }
-  return nullptr;
+const SkinnyShape* shape_of(const SkinnyGemm& gemm) {
+  return gemm.split_k == 1 ? shape_for(kWaveShapes, gemm) : nullptr;
 }
 
 }  // namespace
 
 bool skinny_gemm_fits_wave(const SkinnyGemm& gemm) {
-  return shape_for(gemm) != nullptr;
+  return shape_of(gemm) != nullptr;
 }
 
 cudaError_t skinny_gemm_wave(const LaunchContext& ctx, const SkinnyGemm& gemm) {
-  const WaveShape* const shape = shape_for(gemm);
-  if (shape == nullptr) return cudaErrorInvalidValue;
-  return ctx.pdl ? shape->programmatic(ctx, gemm) : shape->plain(ctx, gemm);
+  return launch_shape(shape_of(gemm), ctx, gemm);
 }
 
 }  // namespace cglint::kernels

@@ -181,6 +181,13 @@ __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, u
       "l"(source), "r"(bytes), "r"(barrier)
       : "memory");
 }
+// Place of the 16 bytes `vector` of `row` in a tile of kRows rows that copies have put at `tile`, one box of 64
+// columns behind the other (128-byte swizzle).
+template <int kRows>
+__device__ __forceinline__ uint32_t swizzled_cell(uint32_t tile, int row, int vector) {
+  return tile +
+         static_cast<uint32_t>((vector >> 3) * (kRows * 128) + row * 128 + (((vector & 7) ^ (row & 7)) << 4));
+}
 // Fetches a tensor map ahead of its first copy. It is a kernel's parameter (__grid_constant__).
 __device__ __forceinline__ void prefetch_tensor_map(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
