@@ -503,7 +503,9 @@ cudaError_t launch_combine(const LaunchContext& ctx, const MlaDecode& a, const _
 }  // namespace
 
 bool mla_decode_fits_pages(const MlaDecode& a) {
-  return a.splits <= kMostSplits && a.max_pages > a.splits && a.max_pages <= kGroups * a.splits;
+  // Blocks of one page, whose second warpgroup has nothing to do, are faster with 16 heads alone.
+  const int fewest_pages = a.heads == kMlaHeadTile ? a.splits + 1 : a.splits;
+  return a.splits <= kMostSplits && a.max_pages >= fewest_pages && a.max_pages <= kGroups * a.splits;
 }
 
 cudaError_t mla_decode_pages(const LaunchContext& ctx, const MlaDecode& a, __half* values, float2* stats) {
@@ -512,7 +514,9 @@ cudaError_t mla_decode_pages(const LaunchContext& ctx, const MlaDecode& a, __hal
   const cudaError_t status = a.heads == kMlaHeadTile ? launch_split<Geometry<1, 640>>(ctx, a, values, stats)
                                                   : launch_split<Geometry<2, 512>>(ctx, a, values, stats);
   if (status != cudaSuccess) return status;
-  return a.splits <= 36 ? launch_combine<8, 9>(ctx, a, values, stats) : launch_combine<4, 17>(ctx, a, values, stats);
+  if (a.splits <= 36) return launch_combine<8, 9>(ctx, a, values, stats);
+  if (a.splits <= 72) return launch_combine<4, 9>(ctx, a, values, stats);
+  return launch_combine<4, 17>(ctx, a, values, stats);
 }
 
 }  // namespace cglint::kernels

@@ -8,7 +8,8 @@
 
 namespace cglint::kernels {
 
-// Of a call that mla_decode_takes_tensor(): whether its sequences have more than one page a split and at most two.
+// Of a call that mla_decode_takes_tensor(): whether its sequences have more than one page a split, with 16 heads one too, and
+// at most two.
 [[nodiscard]] bool mla_decode_fits_pages(const MlaDecode& attention);
 
 // Two programmatic launches. Values of the cache beyond 65,504 would overflow. `values` [batch, splits, heads / 8, 512, 8] and `stats` [batch, splits, heads / 8, 8] are the
