@@ -18,6 +18,7 @@
 #include "kernels/attention/skinny_gemm.h"
 #include "kernels/moe/activation.h"
 #include "kernels/moe/moe_gemm.h"
+#include "kernels/moe/router.h"
 #include "kernels/moe/routing.h"
 #include "layers/reference.h"
 #include "stack/embed.h"
@@ -45,7 +46,6 @@ constexpr int kPageSize = 64;
 constexpr int kVocabulary = 1024;  // rows of the embedding table that are kept
 constexpr int kMaxContext = 131071;
 constexpr int kMaxLayers = 1024;  // for what a graph costs by its size, more than any published model has
-constexpr int kRouterSplits = 14;
 constexpr float kEpsilon = 1e-6F;
 constexpr int kAssumedMultiprocessors = 132;  // where there is no device to ask
 // Of half a layer against the reference, both from the same input: some ten roundings to bf16, and what rounding to fp8 makes of
@@ -261,7 +261,8 @@ class Decoder final : public Model {
   Tensor choices_;  // [layers, batch, top_k]: what each layer's router chose, kept for check()
   Tensor attention_workspace_, dense_workspace_;
   Projection qkv_a_, q_b_, o_, dense_gate_up_, dense_down_, shared_gate_up_, shared_down_;
-  moe::TileConfig w13_tiles_, w2_tiles_, router_tiles_;
+  moe::TileConfig w13_tiles_, w2_tiles_;
+  int router_splits_ = 1;
   // cuBLASLt plans of the dense layers' products; empty where the library cannot be loaded, then our own
   // kernel.
   std::unique_ptr<DenseGemm> dense_gate_up_plan_, dense_down_plan_;
@@ -282,12 +283,7 @@ void Decoder::choose_tiles() {
   const RoutedTiles tiles = tuned_tiles(routed, batch_);
   w13_tiles_ = tiles.w13;
   w2_tiles_ = tiles.w2;
-  router_tiles_.block_m = 8;
-  router_tiles_.block_n = 32;
-  router_tiles_.block_k = 128;
-  router_tiles_.num_warps = 2;
-  router_tiles_.num_stages = 4;
-  router_tiles_.split_k = kRouterSplits;
+  router_splits_ = moe::router_splits(batch_, shape_.experts, shape_.hidden);
 }
 
 kernels::MlaDecode Decoder::attention_call() const {
@@ -357,7 +353,7 @@ void Decoder::lay_out(Memory& memory) {
       kBf16;
   const std::size_t dense_bytes = product_of(batch_, 3 * s.dense_intermediate + 2 * s.hidden) * kBf16;
   const std::size_t routed_bytes =
-      product_of(kRouterSplits, batch_, s.experts) * sizeof(float) +
+      product_of(router_splits_, batch_, s.experts) * sizeof(float) +
       product_of(max_blocks(), w13_tiles_.block_m + 1) * sizeof(std::int32_t) + product_of(pairs(), 16) +
       product_of(batch_, s.hidden, 8) +
       product_of(w13_tiles_.split_k, pairs(), 2 * s.expert_intermediate) * sizeof(float) +
@@ -680,23 +676,20 @@ cudaError_t Decoder::routed(StepContext& context, int layer, Tensor& x, bool rel
   const DecoderShape& s = shape_;
   const ExpertWeights& w = expert_weights_[static_cast<std::size_t>(layer) % expert_weights_.size()];
   std::int32_t* const ids = choices_.as<std::int32_t>() + product_of(layer, pairs());
-  CGLINT_RETURN_IF_ERROR(transient(product_of(kRouterSplits, batch_, s.experts) * sizeof(float), r.logits));
-  moe::MoeGemmArgs router;
-  router.x = x.address();
-  router.w = w.router.address();
-  router.out = r.logits.address();
-  router.out_fp32 = true;
-  router.num_pairs = batch_;
-  router.n = s.experts;
-  router.k = s.hidden;
-  const LaunchContext first = on_main(context);
-  router.routing_is_settled = first.pdl;  // no lists
-  CGLINT_RETURN_IF_ERROR(moe::launch_moe_gemm(first, moe::WeightType::kBf16, router_tiles_, router));
+  CGLINT_RETURN_IF_ERROR(transient(product_of(router_splits_, batch_, s.experts) * sizeof(float), r.logits));
+  moe::RouterArgs router;
+  router.x = x.as<bf16>();
+  router.w = w.router.as<bf16>();
+  router.logits = r.logits.as<float>();
+  router.tokens = batch_;
+  router.experts = s.experts;
+  router.hidden = s.hidden;
+  CGLINT_RETURN_IF_ERROR(moe::launch_moe_router(on_main(context), router));
 
   CGLINT_RETURN_IF_ERROR(transient(product_of(pairs()) * sizeof(float), r.weights));
   moe::TopkArgs topk;
   topk.logits = r.logits.as<float>();
-  topk.splits = kRouterSplits;
+  topk.splits = router_splits_;
   topk.bias = options_.fault == fault::kNoBias ? nullptr : w.bias.as<float>();
   topk.tokens = batch_;
   topk.experts = s.experts;

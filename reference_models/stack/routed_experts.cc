@@ -6,6 +6,7 @@
 #include "kernels/moe/activation.h"
 #include "kernels/moe/moe_gemm.h"
 #include "kernels/moe/reference.h"
+#include "kernels/moe/router.h"
 #include "stack/host.h"
 #include "stack/model.h"
 #include "stack/status.h"
@@ -25,28 +26,6 @@ std::size_t product(int a, int b, int c = 1) {
 }
 int blocks_of(int columns) {
   return (columns + kernels::moe::kScaleBlock - 1) / kernels::moe::kScaleBlock;
-}
-
-// The router is a small dense product: enough splits of its k that the device is busy.
-TileConfig router_tiles(const RoutedShape& shape, int tokens) {
-  TileConfig config;
-  config.num_stages = 4;
-  if (tokens <= 64) {
-    config.block_m = tokens <= 16 ? 8 : 16;
-    config.block_n = 32;
-    config.block_k = 128;
-    config.num_warps = 2;
-    const int steps = (shape.hidden + config.block_k - 1) / config.block_k;
-    config.split_k = std::clamp(steps / 2, 1, tokens <= 16 ? 14 : 8);
-  } else {
-    config.block_m = 64;
-    config.block_n = 64;
-    config.block_k = 64;
-    config.num_warps = 4;
-    const int blocks = ((tokens + 63) / 64) * ((shape.experts + 63) / 64);
-    config.split_k = std::clamp(264 / blocks, 1, 8);
-  }
-  return config;
 }
 
 bool is_fp8(const RoutedShape& shape) {
@@ -133,7 +112,8 @@ std::size_t routed_transient_bytes(const RoutedShape& shape, const RoutedTiles& 
   const int blocks = kernels::moe::max_blocks(pairs, shape.local_experts, tiles.w13.block_m);
   constexpr std::size_t kBlocks = 14;  // at most this many, each rounded up by the arena
   std::size_t bytes = kBlocks * 1024;
-  bytes += product(router_tiles(shape, tokens).split_k, tokens, shape.experts) * sizeof(float);
+  bytes += product(kernels::moe::router_splits(tokens, shape.experts, shape.hidden), tokens, shape.experts) *
+           sizeof(float);
   bytes += product(pairs, 2) * sizeof(float);  // weights, positions
   bytes += (product(blocks, tiles.w13.block_m) + static_cast<std::size_t>(blocks) + 1) * sizeof(std::int32_t);
   bytes += kernels::moe::align_workspace_elements(pairs, shape.local_experts) * sizeof(std::int32_t);
@@ -163,23 +143,21 @@ cudaError_t enqueue_routed_experts(const LaunchContext& ctx, Arena& arena, const
   Tensor top_weights;
   {
     const Range range("router");
-    const TileConfig config = router_tiles(shape, tokens);
+    const int splits = router_splits(tokens, shape.experts, shape.hidden);
     Tensor logits;
-    CGLINT_RETURN_IF_ERROR(take(logits, partial_elements(config, tokens, shape.experts) * sizeof(float)));
-    MoeGemmArgs router;
+    CGLINT_RETURN_IF_ERROR(take(logits, product(splits, tokens, shape.experts) * sizeof(float)));
+    RouterArgs router;
     router.x = call.x;
     router.w = weights.router;
-    router.out = logits.address();
-    router.out_fp32 = true;
-    router.num_pairs = tokens;
-    router.n = shape.experts;
-    router.k = shape.hidden;
-    router.routing_is_settled = ctx.pdl;  // no lists
-    CGLINT_RETURN_IF_ERROR(launch_moe_gemm(ctx, WeightType::kBf16, config, router));
+    router.logits = logits.as<float>();
+    router.tokens = tokens;
+    router.experts = shape.experts;
+    router.hidden = shape.hidden;
+    CGLINT_RETURN_IF_ERROR(launch_moe_router(ctx, router));
     CGLINT_RETURN_IF_ERROR(take(top_weights, product(pairs, 1) * sizeof(float)));
     TopkArgs topk = topk_arguments(shape, tokens);
     topk.logits = logits.as<float>();
-    topk.splits = config.split_k;
+    topk.splits = splits;
     topk.bias = weights.bias;
     topk.bias_bf16 = weights.bias_bf16;
     topk.weights = top_weights.as<float>();

@@ -346,6 +346,9 @@ TEST(Sm90, HasItsOwnKernels) {
   const std::size_t routed_layers = nodes_named(layers, "moe_align").size();
   EXPECT_GT(routed_layers, 0U);
   EXPECT_EQ(nodes_named(layers, "moe_gemm_direct").size(), 2 * routed_layers * CGLINT_SM90_KERNELS);
+  // Of each layer the shared expert's gate_up and the router, whose logits then come in one part.
+  EXPECT_EQ(nodes_named(layers, "cluster_skinny_gemm").size(), 2 * routed_layers * CGLINT_SM90_KERNELS);
+  EXPECT_EQ(nodes_named(layers, "moe_topk_warp").size(), routed_layers * CGLINT_SM90_KERNELS);
   for (const VariantInfo& variant : fused_moe_model().variants) {
     options.variant = variant.name;
     Loaded loaded(fused_moe_model(), options);

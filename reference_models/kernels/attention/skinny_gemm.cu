@@ -344,12 +344,20 @@ size_t skinny_gemm_workspace_bytes(const SkinnyGemm& gemm) {
          static_cast<size_t>(tiles) * static_cast<size_t>(gemm.split_k * tile_values) * sizeof(float);
 }
 
+bool skinny_gemm_gives_fp32(const SkinnyGemm& gemm) {
+  return skinny_gemm_fits_cluster(gemm) && current_device_runs_sm90_code();
+}
+
 cudaError_t skinny_gemm(const LaunchContext& ctx, const SkinnyGemm& gemm, void* workspace) {
   if (!is_valid(gemm) || gemm.n % kTileN != 0 || gemm.k % kUnitK != 0 || gemm.split_k < 1 ||
       gemm.split_k > 16 ||
       (gemm.split_k > 1 &&
        (workspace == nullptr || tiles_of(gemm.tokens, gemm.n, gemm.batch) > kMaxSplitTiles))) {
     return cudaErrorInvalidValue;
+  }
+  if (gemm.out_fp32 != nullptr) {
+    if (gemm.residual != nullptr || !skinny_gemm_gives_fp32(gemm)) return cudaErrorInvalidValue;
+    return skinny_gemm_cluster(ctx, gemm);
   }
   const bool is_sm90 = current_device_runs_sm90_code();
   if (is_sm90 && skinny_gemm_fits_wave(gemm)) return skinny_gemm_wave(ctx, gemm);

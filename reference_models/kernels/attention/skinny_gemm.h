@@ -26,6 +26,8 @@ struct SkinnyGemm {
   bf16* out = nullptr;
   int64_t out_token_stride = 0;
   int64_t out_batch_stride = 0;
+  // In place of `out`, laid out the same, for products that skinny_gemm_gives_fp32(); without a residual.
+  float* out_fp32 = nullptr;
   const bf16* residual = nullptr;  // laid out as out, may be out
   int tokens = 0;                  // 1..kSkinnyMaxTokens
   int n = 0;                       // multiple of 16
@@ -39,6 +41,10 @@ struct SkinnyGemm {
 // How many blocks should share an output tile so that `sm_count` multiprocessors are busy. Depends on shapes
 // only, so a captured graph and its replays agree.
 [[nodiscard]] int skinny_split_k(int tokens, int n, int k, int batch, int sm_count);
+
+// Whether the current device has a kernel for this product's shape that can leave fp32 results. Looks at no
+// pointer and not at split_k.
+[[nodiscard]] bool skinny_gemm_gives_fp32(const SkinnyGemm& gemm);
 
 // Bytes the caller must supply as `workspace`, 16-byte aligned; 0 if split_k is 1. The workspace must be
 // zeroed once before its first use; each launch leaves it fit for the next, of whatever shape. Launches that

@@ -1,4 +1,7 @@
 #include "kernels/attention/skinny_gemm_cluster.h"
+
+#include <type_traits>
+
 #include "kernels/attention/skinny_gemm_shape.h"
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/device.cuh"
@@ -28,8 +31,8 @@ struct ClusterGeometry {
   static constexpr int kPairs = kMaxTokens / 2 * kRows;
   static constexpr int kTokensBytes = kRows * 8 + 32;
   static constexpr int kWarpBytes = kMaxTokens / 2 * kTokensBytes;
-  // 64 bytes of padding: the 8 lanes served together read two rows, which then lie in different banks.
-  static constexpr int kRowBytes = kBlockK * 2 + 64;
+  // The 8 lanes served together read two rows, which with an odd number of 64 bytes lie in different banks.
+  static constexpr int kRowBytes = kBlockK * 2 + (kBlockK * 2 % 128 == 64 ? 0 : 64);
   // In shared memory: sums of the warps, those of all blocks (used in the first alone), weights.
   static constexpr int kReceivedAt = kWarps * kWarpBytes;
   static constexpr int kWeightsAt = kReceivedAt + (kBlocks > 1 ? kBlocks * kPairs * 8 : 0);
@@ -93,10 +96,10 @@ __device__ __forceinline__ void send_pair(uint32_t target, float2 pair, uint32_t
 // asked for, and relaxed, since the barriers in shared memory have a fence of their own. Released, it made
 // gate_up 0.1 us slower; released after the weights had been asked for, 0.6 to 1.4 us.
 //
-// `n` and `k` are for whoever reads the launch; G knows k.
-template <typename G, bool kPdl>
+// `n` and `k` are for whoever reads the launch; G knows k. Results in fp32 take no residual.
+template <typename G, bool kPdl, typename Out>
 __global__ void __launch_bounds__(G::kThreads, G::kBlocksOfMultiprocessor)
-    cluster_skinny_gemm_kernel(const bf16* x, int64_t x_token_stride, const bf16* weight, bf16* out,
+    cluster_skinny_gemm_kernel(const bf16* x, int64_t x_token_stride, const bf16* weight, Out* out,
                                int64_t out_token_stride, const bf16* residual, int tokens,
                                [[maybe_unused]] int n, [[maybe_unused]] int k) {
 #ifdef CGLINT_SM90_CODE
@@ -199,22 +202,32 @@ __global__ void __launch_bounds__(G::kThreads, G::kBlocksOfMultiprocessor)
     if (2 * token_pair + i >= tokens) break;
     float value = i == 0 ? total.x : total.y;
     const int64_t position = (2 * token_pair + i) * out_token_stride + row;
-    if (residual != nullptr) value += __bfloat162float(residual[position]);
-    out[position] = __float2bfloat16_rn(value);
+    if constexpr (std::is_same_v<Out, float>) {
+      out[position] = value;
+    } else {
+      if (residual != nullptr) value += __bfloat162float(residual[position]);
+      out[position] = __float2bfloat16_rn(value);
+    }
   }
 #endif
 }
 
-template <typename G, bool kPdl>
-cudaError_t launch_cluster(const LaunchContext& ctx, const SkinnyGemm& gemm) {
-  const auto kernel = cluster_skinny_gemm_kernel<G, kPdl>;
+template <typename G, bool kPdl, typename Out>
+cudaError_t launch_cluster_to(const LaunchContext& ctx, const SkinnyGemm& gemm, Out* out) {
+  const auto kernel = cluster_skinny_gemm_kernel<G, kPdl, Out>;
   // Room for several launches' blocks side by side.
   const cudaError_t status = prefer_shared_memory(kernel);
   if (status != cudaSuccess) return status;
   return launch_in_clusters(ctx, kernel, dim3(static_cast<unsigned>(gemm.n / G::kRows), G::kBlocks),
                             G::kBlocks, dim3(G::kThreads), G::kSmemBytes, gemm.x, gemm.x_token_stride,
-                            gemm.weight, gemm.out, gemm.out_token_stride, gemm.residual, gemm.tokens, gemm.n,
+                            gemm.weight, out, gemm.out_token_stride, gemm.residual, gemm.tokens, gemm.n,
                             gemm.k);
+}
+
+template <typename G, bool kPdl>
+cudaError_t launch_cluster(const LaunchContext& ctx, const SkinnyGemm& gemm) {
+  return gemm.out_fp32 != nullptr ? launch_cluster_to<G, kPdl>(ctx, gemm, gemm.out_fp32)
+                                  : launch_cluster_to<G, kPdl>(ctx, gemm, gemm.out);
 }
 
 // `fewest_rows`: fewer would leave most multiprocessors without a block. `most_rows`: more would put two blocks of a
@@ -230,12 +243,13 @@ constexpr SkinnyShape cluster_shape(int fewest_rows, int most_rows) {
           .programmatic = launch_cluster<G, true>};
 }
 
-// One geometry for each k: the best of those measured, launches by themselves and behind a norm both counted:
+// One geometry for each k and number of rows: the best of those measured, launches by themselves and behind a norm both counted:
 // docs/measurements/kernels-variants-2-2026-12-01.json.
 // Clusters of two blocks that each take a whole multiprocessor make gate_up of K2 and V3 by itself another
 // 0.1 to 0.2 us faster, but not behind a norm, where the routers then are 0.3 us slower.
 constexpr SkinnyShape kClusterShapes[] = {
     cluster_shape<ClusterGeometry<2, 4, 7, 8>>(256, 16 * 32),
+    cluster_shape<ClusterGeometry<1, 3, 3, 8>>(256, 16 * 16),
     cluster_shape<ClusterGeometry<1, 6, 12, 1>>(1024, 132 * 16),
 };
 

@@ -11,6 +11,7 @@
 #include "kernels/moe/activation.h"
 #include "kernels/moe/moe_gemm.h"
 #include "kernels/moe/reference.h"
+#include "kernels/moe/router.h"
 #include "kernels/moe/routing.h"
 #include "kernels/moe/workload.h"
 
@@ -19,7 +20,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kInputSets = 16;  // different tokens, so different experts, in successive runs
-constexpr int kRouterSplits = 14;
 
 size_t count(int a, int b, int c = 1) {
   return static_cast<size_t>(a) * static_cast<size_t>(b) * static_cast<size_t>(c);
@@ -63,7 +63,8 @@ class Layer {
     then(x_.allocate(count(kInputSets * tokens_, h)));
     then(router_w_.allocate(count(preset_.experts, h)));
     then(bias_.allocate(static_cast<size_t>(preset_.experts)));
-    then(logits_.allocate(count(kRouterSplits, tokens_, preset_.experts)));
+    then(logits_.allocate(
+        count(router_splits(tokens_, preset_.experts, preset_.hidden), tokens_, preset_.experts)));
     then(weights_.allocate(static_cast<size_t>(pairs)));
     then(ids_.allocate(static_cast<size_t>(pairs)));
     then(sorted_ids_.allocate(count(blocks, w13_config_.block_m)));
@@ -212,7 +213,7 @@ class Layer {
   TopkArgs topk_arguments() {
     TopkArgs a;
     a.logits = logits_.get();
-    a.splits = kRouterSplits;
+    a.splits = router_splits(tokens_, preset_.experts, preset_.hidden);
     a.bias = bias_.get();
     a.tokens = tokens_;
     a.experts = preset_.experts;
@@ -237,23 +238,8 @@ class Layer {
       const QuantizeFp8Args quantize{x, tokens_, preset_.hidden, x_fp8_.get(), x_scale_.get()};
       then([&] { return launch_quantize_fp8(ctx, quantize); });
     }
-    TileConfig router_config;
-    router_config.block_m = 8;
-    router_config.block_n = 32;
-    router_config.block_k = 128;
-    router_config.num_warps = 2;
-    router_config.num_stages = 4;
-    router_config.split_k = kRouterSplits;
-    MoeGemmArgs router;
-    router.x = x;
-    router.w = router_w_.get();
-    router.out = logits_.get();
-    router.out_fp32 = true;
-    router.num_pairs = tokens_;
-    router.n = preset_.experts;
-    router.k = preset_.hidden;
-    router.routing_is_settled = ctx.pdl;  // no lists
-    then([&] { return launch_moe_gemm(ctx, WeightType::kBf16, router_config, router); });
+    const RouterArgs router{x, router_w_.get(), logits_.get(), tokens_, preset_.experts, preset_.hidden};
+    then([&] { return launch_moe_router(ctx, router); });
     then([&] { return launch_moe_topk(ctx, topk_arguments()); });
 
     AlignArgs align;

@@ -179,8 +179,8 @@ TEST(SkinnyGemm, ClustersTakeFewLongRowsHoweverTheyAreSplit) {
   struct Projection {
     int n, k;
   };
-  // The shared expert's gate_up of K2 and V3, their routers, the shared expert's gate_up of Kimi Linear.
-  for (const Projection p : {Projection{512, 7168}, {384, 7168}, {256, 7168}, {1024, 2304}}) {
+  // The shared expert's gate_up of K2 and V3, their routers, the shared expert's gate_up and router of Kimi Linear.
+  for (const Projection p : {Projection{512, 7168}, {384, 7168}, {256, 7168}, {1024, 2304}, {256, 2304}}) {
     for (const int tokens : {1, 4, 8}) {
       for (const int split_k : {1, skinny_split_k(tokens, p.n, p.k, 1, kMultiprocessors)})
         EXPECT_TRUE(fits(tokens, p.n, p.k, split_k)) << p.n << " " << p.k;
@@ -193,7 +193,7 @@ TEST(SkinnyGemm, ClustersTakeFewLongRowsHoweverTheyAreSplit) {
                              {128, 7168},
                              {384 + 16, 7168},
                              {6144, 2304},
-                             {256, 2304},
+                             {512, 2304},
                              {512, 7168 + 128}})
     EXPECT_FALSE(fits(8, p.n, p.k, 1)) << p.n << " " << p.k;
   SkinnyGemm heads;
@@ -216,6 +216,11 @@ TEST(Launches, RejectBadShapesBeforeTheyReachTheDriver) {
   EXPECT_EQ(skinny_gemm({}, gemm, nullptr), cudaErrorInvalidValue);
   gemm.k = 256;
   gemm.split_k = 2;  // needs a workspace
+  EXPECT_EQ(skinny_gemm({}, gemm, nullptr), cudaErrorInvalidValue);
+  float result = 0;
+  gemm.split_k = 1;
+  gemm.out_fp32 = &result;  // no kernel of this shape has such results
+  EXPECT_FALSE(skinny_gemm_gives_fp32(gemm));
   EXPECT_EQ(skinny_gemm({}, gemm, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(rms_norm({}, nullptr, 12, nullptr, nullptr, 16, 1, 12, 1e-6f), cudaErrorInvalidValue);
   EXPECT_EQ(add_rms_norm({}, nullptr, 16, nullptr, nullptr, nullptr, 16, 1, 16, 1e-6f),

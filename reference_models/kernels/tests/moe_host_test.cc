@@ -18,6 +18,7 @@
 #include "kernels/moe/moe_gemm_params.h"
 #include "kernels/moe/nvfp4.h"
 #include "kernels/moe/reference.h"
+#include "kernels/moe/router.h"
 #include "kernels/moe/routing.h"
 #include "kernels/moe/workload.h"
 
@@ -264,6 +265,38 @@ TEST(EngineDefault, FollowsTokenCount) {
   EXPECT_EQ(engine_default_config(WeightType::kFp8Block128, 65, 384).block_m, 64);
   EXPECT_EQ(engine_default_config(WeightType::kBf16, 384, 384).block_n, 32);
   EXPECT_EQ(engine_default_config(WeightType::kBf16, 385, 384).group_m, 8);
+}
+
+TEST(Router, DividesWhatNoKernelAddsUp) {
+  EXPECT_EQ(router_splits(9, 384, 7168), 14);
+  EXPECT_EQ(router_splits(64, 384, 7168), 8);
+  EXPECT_EQ(router_splits(4096, 384, 7168), 1);
+  EXPECT_EQ(router_splits(8, 64, 256), 1);
+  EXPECT_EQ(router_splits(8, 64, 2304), 9);
+}
+
+TEST(Router, RejectsBadArgumentsBeforeLaunching) {
+  const __nv_bfloat16 value{};
+  float logit = 0;
+  const RouterArgs good{&value, &value, &logit, 1, 384, 7168};
+  RouterArgs args = good;
+  args.x = nullptr;
+  EXPECT_EQ(launch_moe_router({}, args), cudaErrorInvalidValue);
+  args = good;
+  args.w = nullptr;
+  EXPECT_EQ(launch_moe_router({}, args), cudaErrorInvalidValue);
+  args = good;
+  args.logits = nullptr;
+  EXPECT_EQ(launch_moe_router({}, args), cudaErrorInvalidValue);
+  args = good;
+  args.tokens = 0;
+  EXPECT_EQ(launch_moe_router({}, args), cudaErrorInvalidValue);
+  args = good;
+  args.experts = 383;
+  EXPECT_EQ(launch_moe_router({}, args), cudaErrorInvalidValue);
+  args = good;
+  args.hidden = 7167;
+  EXPECT_EQ(launch_moe_router({}, args), cudaErrorInvalidValue);
 }
 
 TEST(LaunchMoeGemm, RejectsBadArgumentsBeforeLaunching) {
