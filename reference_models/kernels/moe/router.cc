@@ -26,12 +26,13 @@ TileConfig router_tiles(int tokens, int experts, int hidden) {
   TileConfig config;
   config.num_stages = 4;
   if (tokens <= 64) {
+    const bool is_wide = tokens > 16 && experts <= 256;  // as measured
     config.block_m = tokens <= 16 ? 8 : 16;
-    config.block_n = 32;
+    config.block_n = is_wide ? 64 : 32;
     config.block_k = 128;
-    config.num_warps = 2;
+    config.num_warps = is_wide ? 4 : 2;
     const int steps = (hidden + config.block_k - 1) / config.block_k;
-    config.split_k = std::clamp(steps / 2, 1, tokens <= 16 ? 14 : 8);
+    config.split_k = std::clamp(steps / 2, 1, tokens <= 16 || is_wide ? 14 : 8);
   } else {
     config.block_m = 64;
     config.block_n = 64;

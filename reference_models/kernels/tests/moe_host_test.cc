@@ -270,6 +270,7 @@ TEST(EngineDefault, FollowsTokenCount) {
 TEST(Router, DividesWhatNoKernelAddsUp) {
   EXPECT_EQ(router_splits(9, 384, 7168), 14);
   EXPECT_EQ(router_splits(64, 384, 7168), 8);
+  EXPECT_EQ(router_splits(64, 256, 7168), 14);
   EXPECT_EQ(router_splits(4096, 384, 7168), 1);
   EXPECT_EQ(router_splits(8, 64, 256), 1);
   EXPECT_EQ(router_splits(8, 64, 2304), 9);
