@@ -30,10 +30,15 @@ echo "A decode step of Kimi K2's shape in the order that an engine recorded it, 
 models=reference_models/deepseek_moe/recordings
 run 1 lint "$models/side_first.k2-tp8.b1.l8.cgl.jsonl.gz"
 run 0 lint "$models/main_first.k2-tp8.b1.l8.cgl.jsonl.gz"
+echo
+echo "All recordings of the reference models, each against what its model's manifest says must be found in it:"
+for model in reference_models/*/recordings; do
+  run 0 capture "$(basename "$(dirname "$model")")" --verify-recordings "$model"/*.gz
+done
 if [ -x "$(dirname "$cglint")/cglint-model-runner" ] && nvidia-smi -L >/dev/null 2>&1; then
   echo
   echo "The same on this GPU:"
   live=$(mktemp -d)
   trap 'rm -rf "$live"' EXIT
-  run 0 capture deepseek_moe --variant side_first,main_first --layers 8 -o "$live"
+  run 0 capture deepseek_moe --variant side_first,main_first --layers 8 --verify -o "$live"
 fi
