@@ -193,6 +193,26 @@ def failures(place):
     check(code == 0 and "COMPUTE-SANITIZER" in err, "lines that are no events are passed on")
 
 
+def folders(place):
+    """A series that writes nothing leaves no folder behind that it made itself."""
+    (place.folder / "kept").mkdir()
+    long = "x" * 300
+    for words, expected in ((["no_gpu", "-o", "new/folder/"], 4), (["no_gpu", "-o", "kept/new"], 4), (["no_gpu", "-o", "new/../other/./folder"], 4),
+                            (["no_gpu", "-o", str(place.folder / "new/one.cgl.jsonl.gz")], 4), (["no_gpu", "-o", "kept/one.cgl.jsonl.gz"], 4), (["no_gpu", "-o", "kept/"], 4),
+                            (["big", "-o", "new"], 4), (["crash", "-o", "new/folder"], 3), (["no_gpu", "-o", "new/folder", "--results", "r.json"], 4),
+                            (["side_first", "-o", "new", "--results", "none/r.json"], 2), (["side_first", "-o", f"new/{long}"], 2), (["side_first", "-o", "recording.jsonl/new"], 2)):
+        code, _, err = place.run("two_branch", "--variant", *words)
+        check(code == expected, f"{words}: {code} {err}")
+        check((place.folder / "kept").is_dir() and not list((place.folder / "kept").iterdir()), f"{words}: a folder that was there stays as it was")
+        check(not (place.folder / "new").exists() and not (place.folder / "other").exists(), f"{words}: a folder is left behind")
+    code, _, err = place.run("two_branch", "--variant", "no_gpu", "-o", "new/folder", "--results", "new/folder/r.json")
+    check(code == 4 and [path.name for path in (place.folder / "new/folder").iterdir()] == ["r.json"], f"results in a new folder: {code} {err}")
+    code, _, err = place.run("two_branch", "--variant", "side_first,no_gpu", "-o", "other/folder")
+    check(code == 4 and len(list((place.folder / "other/folder").glob("*.gz"))) == 1, f"what was recorded stays: {code} {err}")
+    code, _, err = place.run("two_branch", "--variant", "side_first", "-o", "third", "--results", "new/folder/r.json", "--resume")
+    check(code == 0 and len(list((place.folder / "third").glob("*.gz"))) == 1, f"--resume: {code} {err}")
+
+
 def not_traced(place):
     code, out, _ = place.run("two_branch", "--variant", "taken", "-o", "out")
     check(code == 4 and "not traced: CUPTI is in use by another tool" in out, f"{code} {out}")
@@ -288,7 +308,7 @@ def ending(place):
         check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
 
 
-TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, sweep, resume, failures, not_traced, verify, recordings, tables, ending)}
+TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, sweep, resume, failures, folders, not_traced, verify, recordings, tables, ending)}
 for name in sys.argv[2:] or TESTS:
     with tempfile.TemporaryDirectory() as scratch:
         try:

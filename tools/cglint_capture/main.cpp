@@ -71,6 +71,33 @@ class TableFolder {
   std::string path_, problem_;
 };
 
+// The folder of the capture files. What had to be made of it goes with the object where nothing was written there.
+class OutputFolder {
+ public:
+  explicit OutputFolder(const std::filesystem::path& folder) {
+    std::filesystem::path path;
+    for (const std::filesystem::path& part : folder) {
+      path /= part;
+      std::error_code ignored, error;
+      if (std::filesystem::is_directory(path, ignored)) continue;
+      if (std::filesystem::create_directory(path, error)) made_.push_back(path);
+      if (!error) continue;
+      problem_ = fmt::format("cannot make {}: {}", folder.string(), error.message());
+      return;
+    }
+  }
+  ~OutputFolder() {
+    for (auto path = made_.rbegin(); path != made_.rend(); ++path) rmdir(path->c_str());  // fails where something is in it
+  }
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  std::vector<std::filesystem::path> made_;  // outermost first
+  std::string problem_;
+};
+
 const Json* find_named(const Json& list, const std::string& name) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const Json& item) { return item.value("name", "") == name; });
   return found == list.end() ? nullptr : &*found;
@@ -326,10 +353,9 @@ int run(Options options) {
     if (!earlier) return complain(earlier.error().to_string());
     document = std::move(*earlier);
   }
-  std::error_code error;
-  const std::filesystem::path folder = names_file(options.output) ? std::filesystem::path(options.output).parent_path() : std::filesystem::path(options.output);
-  if (!options.check_only && !folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) return complain(fmt::format("cannot make {}: {}", folder.string(), error.message()));
+  const std::filesystem::path output(options.output);
+  const OutputFolder folder(options.check_only ? std::filesystem::path() : names_file(options.output) ? output.parent_path() : output);
+  if (!folder.problem().empty()) return complain(folder.problem());
 
   if (!options.results.empty())
     if (const auto writable = try_document(options.results); !writable) return complain(writable.error().to_string());
