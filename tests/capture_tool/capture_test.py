@@ -57,6 +57,16 @@ class Place:
     def lines(self, name):
         return [json.loads(line) for line in gzip.decompress((self.folder / name).read_bytes()).decode().splitlines()]
 
+    def command(self, name):
+        return next(line["command"] for line in self.lines(name) if line["type"] == "process")
+
+
+def two_streams(run):
+    """A recording that says it is of this run: "MODEL --variant V ..."."""
+    text = gzip.decompress((ROOT / "tests/data/record/two_streams.cgl.jsonl.gz").read_bytes())
+    check(text.count(b'"command":"two_streams"') == 1, "the recording has a command")
+    return text.replace(b'"command":"two_streams"', b'"command":"cglint-model-runner run %s"' % run.encode())
+
 
 def arguments(place):
     code, out, _ = place.run("--help")
@@ -119,6 +129,8 @@ def good(place):
     check({"untraced_times", "instantiate_info", "graph_key", "replay_times"} <= set(graph["facts"]), f"{graph['facts']}")
     check((timing["samples"], timing["median_us"], timing["p10_us"], timing["p90_us"], timing["launch_cpu_us"]) == (200, 123.4, 120.0, 130.0, 7.5), f"{timing}")
     check(lines[-1]["type"] == "end" and any(line["type"] == "replays" for line in lines), "the recording is whole")
+    command = place.command("out/two_branch.side_first.small.b1.c8.cgl.jsonl.gz")
+    check(command == "cglint-model-runner run two_branch --variant side_first --preset small --layers 2 --batch 1 --context 99 --seed 7", command)
     run = json.loads((place.folder / "r.json").read_text())["runs"][0]
     check(run["streams_measured"] == 2 and run["streams_predicted"] == 2 and run["findings"] == [] and run["nodes"] == 5 and run["exit_code"] == 0, f"{run}")
     row = next(line for line in out.splitlines() if line.startswith("side_first"))
@@ -133,6 +145,7 @@ def beside(place):
     words = traced["arguments"]
     check("--wait" in words and words[words.index("--beside") + 1] == "same", f"{words}")
     run = json.loads(out)["runs"][0]
+    check(place.command("out/" + run["recording"]).endswith(" --seed 1 --beside same"), "the command says what is beside it")
     check(run["beside"] == "same" and run["recording"] == "two_branch.side_first.small.b1.beside-same.cgl.jsonl.gz" and run["streams_measured"] == 2, f"{run}")
     for words, expected in ((["--beside", "sme"], "did you mean same"), (["--beside", "same", "--no-trace"], "not with"), (["--beside", "same", "--serve", "2"], "not with")):
         code, _, err = place.run("two_branch", "--variant", "side_first", *words)
@@ -220,6 +233,7 @@ def not_traced(place):
     graph = next(line for line in lines if line["type"] == "graph")
     check("edges" in graph["facts"] and "replay_streams" not in graph["facts"] and any(line["type"] == "timing" for line in lines), "structure and times without a trace")
     check(any(line["type"] == "loss" and "CUPTI is in use" in line["what"] for line in lines), "the file says that it was not traced")
+    check(" two_branch --variant taken " in place.command("out/two_branch.taken.small.b1.cgl.jsonl.gz"), "the file says which run it is of")
     code, out, _ = place.run("two_branch", "--variant", "side_first", "-o", "out", "--no-trace")
     check(code == 0 and ["--wait" in child["arguments"] for child in place.children()] == [False] and "/-" in out, f"--no-trace: {code} {out}")
     code, out, _ = place.run("two_branch", "--variant", "side_first", "-o", "none", "--check-only")
@@ -236,9 +250,10 @@ def verify(place):
 
 def recordings(place):
     (place.bin / "cglint-model-runner").unlink()  # needs neither a model nor a GPU
-    source = ROOT / "tests/data/record/two_streams.cgl.jsonl.gz"
-    for name in ("main_first.tiny.b1.cgl.jsonl.gz", "two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", "main_first.huge.b1.cgl.jsonl.gz", "odd.gz"):
-        shutil.copy(source, place.folder / name)
+    run = "two_branch --variant main_first --preset tiny --layers 4 --batch"
+    for name, words in (("main_first.tiny.b1.cgl.jsonl.gz", f"{run} 1"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", "two_branch --variant side_first --preset tiny --layers 2 --batch 1"),
+                        ("main_first.huge.b1.cgl.jsonl.gz", "two_branch --variant main_first --preset huge --layers 9 --batch 1"), ("odd.gz", f"{run} 1")):
+        (place.folder / name).write_bytes(gzip.compress(two_streams(words)))
     for name, expected, text in (("main_first.tiny.b1.cgl.jsonl.gz", 0, "as expected: no finding"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", 1, "3 streams expected, 2 measured"),
                                  ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 1, "")):
         code, out, err = place.run("two_branch", "--verify-recordings", name)
@@ -247,7 +262,7 @@ def recordings(place):
     code, out, _ = place.run("two_branch", "--verify-recordings", "main_first.tiny.b1.cgl.jsonl.gz", "--format", "json")
     run = json.loads(out)["runs"][0]
     check(code == 0 and run["verify"]["ok"] and run["findings"] == [] and run["streams_measured"] == 2 and run["layers"] == 4, f"{run}")
-    whole = gzip.decompress(source.read_bytes())
+    whole = two_streams(f"{run} 2")
     (place.folder / "main_first.tiny.b2.cgl.jsonl").write_bytes(whole[:len(whole) * 2 // 3])
     code, out, err = place.run("two_branch", "--verify-recordings", "main_first.tiny.b2.cgl.jsonl")
     check(code == 1 and "not whole: " in out and "as expected" not in out, f"a torn recording: {code} {out} {err}")
@@ -259,6 +274,39 @@ def recordings(place):
         check(code == 2 and expected in err and out == "", f"{words}: {code} {out} {err}")
     code, _, err = place.run("no_such_model", "--verify-recordings", "odd.gz")
     check(code == 2 and "no manifest" in err, f"{code} {err}")
+
+
+def other_recordings(place):
+    """A recording of another run than was asked for is one difference, whatever the linter finds in it."""
+    def verify_as(source, model, name):
+        shutil.copy(source, place.folder / name)
+        code, out, err = place.run(model, "--verify-recordings", name)
+        check(err == "" and out.count("\n") == 1 and out.startswith(name + ": "), f"{name}: {code} {out} {err}")
+        return code, out.removeprefix(name + ": ").removesuffix("\n")
+
+    k2 = ROOT / "reference_models/k2_full/recordings/mla_main_moe_main.k2-tp8.b1.l8.cgl.jsonl.gz"
+    held = "holds k2_full mla_main_moe_main k2-tp8, 8 layers, batch 1; asked for was deepseek_moe"
+    for name in ("mla_main_moe_main.k2-tp8.b1.l8.cgl.jsonl.gz", "k2_full.mla_main_moe_main.k2-tp8.b1.l8.cgl.jsonl.gz"):
+        check(verify_as(k2, "deepseek_moe", name) == (1, f"{held} mla_main_moe_main k2-tp8, 8 layers, batch 1"), name)
+    check(verify_as(k2, "deepseek_moe", "late_wait.k2-tp8.b1.l8.cgl.jsonl.gz") == (1, f"{held} late_wait k2-tp8, 8 layers, batch 1"), "another model under the name of a variant")
+    # These have what the manifest says of what they are taken for.
+    deepseek = ROOT / "reference_models/deepseek_moe/recordings"
+    main_first = deepseek / "main_first.k2-tp8.b1.l8.cgl.jsonl.gz"
+    for source, name, text in (
+            (ROOT / "reference_models/two_branch/recordings/main_first.small.b1.l8.cgl.jsonl.gz", "main_first.k2-tp8.b1.l8.cgl.jsonl.gz",
+             "holds two_branch main_first small, 8 layers, batch 1; asked for was deepseek_moe main_first k2-tp8, 8 layers, batch 1"),
+            (main_first, "event_early_fixed.k2-tp8.b1.l8.cgl.jsonl.gz",
+             "holds deepseek_moe main_first k2-tp8, 8 layers, batch 1; asked for was deepseek_moe event_early_fixed k2-tp8, 8 layers, batch 1"),
+            (main_first, "main_first.v3-tp8.b1.l8.cgl.jsonl.gz", "holds deepseek_moe main_first k2-tp8, 8 layers, batch 1; asked for was deepseek_moe main_first v3-tp8, 8 layers, batch 1"),
+            (main_first, "main_first.k2-tp8.b1.cgl.jsonl.gz", "holds deepseek_moe main_first k2-tp8, 8 layers, batch 1; asked for was deepseek_moe main_first k2-tp8, 61 layers, batch 1"),
+            (main_first, "main_first.k2-tp8.b4.l8.cgl.jsonl.gz", "holds deepseek_moe main_first k2-tp8, 8 layers, batch 1; asked for was deepseek_moe main_first k2-tp8, 8 layers, batch 4")):
+        check(verify_as(source, "deepseek_moe", name) == (1, text), f"{name}: {verify_as(source, 'deepseek_moe', name)}")
+    check(verify_as(ROOT / "reference_models/kimi_linear/recordings/gated.48b-a3b-tp2.b2048.l4.beside-sequential.cgl.jsonl.gz", "kimi_linear", "gated.48b-a3b-tp2.b2048.l4.cgl.jsonl.gz") ==
+          (1, "holds kimi_linear gated 48b-a3b-tp2, 4 layers, batch 2048, beside sequential; asked for was kimi_linear gated 48b-a3b-tp2, 4 layers, batch 2048"), "beside")
+    check(verify_as(ROOT / "tests/data/record/two_streams.cgl.jsonl.gz", "two_branch", "main_first.tiny.b1.cgl.jsonl.gz") == (1, "does not say which run it holds"), "of another program")
+    code, out, _ = place.run("deepseek_moe", "--verify-recordings", "late_wait.k2-tp8.b1.l8.cgl.jsonl.gz", str(main_first), "--format", "json")
+    other, same = json.loads(out)["runs"]
+    check(code == 1 and not other["verify"]["ok"] and len(other["verify"]["differences"]) == 1 and "findings" not in other and same["verify"]["ok"], f"{code} {out}")
 
 
 def tables(place):
@@ -306,9 +354,10 @@ def ending(place):
         done = subprocess.run([place.bin / "cglint", "lint", name, "--format", "json"], capture_output=True, text=True, env=place.env)
         check(json.loads(done.stdout)["inputs"][0]["graphs"][0]["nodes"] == 5, "the file reads up to where it stopped")
         check(not list(place.folder.glob("out/*.part")), "the scratch folder is gone")
+        check(" two_branch --variant hang " in place.command("out/two_branch.hang.small.b1.cgl.jsonl.gz"), "the file says which run it is of")
 
 
-TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, sweep, resume, failures, folders, not_traced, verify, recordings, tables, ending)}
+TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, sweep, resume, failures, folders, not_traced, verify, recordings, other_recordings, tables, ending)}
 for name in sys.argv[2:] or TESTS:
     with tempfile.TemporaryDirectory() as scratch:
         try:

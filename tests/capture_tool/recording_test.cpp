@@ -58,5 +58,20 @@ TEST_F(AddAccesses, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(graph().facts.contains(ir::Fact::measured_access));
 }
 
+TEST(RunOfCommand, SaysWhichRunItIs) {
+  const auto run = run_of_command("cglint-model-runner run k2_full --variant mla_main_moe_main --preset k2-tp8 --layers 8 --batch 4 --context 99 --seed 1 --no-pdl --beside other");
+  ASSERT_TRUE(run.has_value());
+  EXPECT_EQ(*run, (HeldRun{"k2_full", "mla_main_moe_main", "k2-tp8", "other", 8, 4}));
+  EXPECT_EQ(run_of_command("/opt/bin/cglint-model-runner run m --batch 1 --layers 2 --preset p --variant v"), (HeldRun{"m", "v", "p", "", 2, 1}));
+}
+
+TEST(RunOfCommand, SaysNothingOfOthers) {
+  for (const char* command : {"", " ", "python serve.py", "cglint-model-runner", "cglint-model-runner run", "cglint-model-runner list m --variant v --preset p --layers 2 --batch 1",
+                              "other run m --variant v --preset p --layers 2 --batch 1", "cglint-model-runner run m", "cglint-model-runner run m --variant v --preset p --layers 2",
+                              "cglint-model-runner run m --variant v --preset p --layers 2 --batch", "cglint-model-runner run m --variant v --preset p --layers x --batch 1",
+                              "cglint-model-runner run m --variant v --preset p --layers 2 --batch 99999999999"})
+    EXPECT_FALSE(run_of_command(command).has_value()) << command;
+}
+
 }  // namespace
 }  // namespace cglint::capture_tool

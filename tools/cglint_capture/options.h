@@ -8,7 +8,7 @@
 namespace cglint::capture_tool {
 
 inline constexpr int kExitGood = 0;
-inline constexpr int kExitWrong = 1;     // an output is wrong, or --verify found a difference
+inline constexpr int kExitWrong = 1;     // an output is wrong, or --verify or --verify-recordings found a difference
 inline constexpr int kExitUsage = 2;     // also: no such model, a program that is not there, output that cannot be written
 inline constexpr int kExitInternal = 3;  // a CUDA call failed, a program crashed
 inline constexpr int kExitMissing = 4;   // something could not be recorded or measured here: GPU, memory, CUPTI

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -75,10 +76,11 @@ std::string add_accesses(const AccessFacts& facts, ir::Graph& graph) {
   return "";
 }
 
-base::Result<Recorded> write_recording(const std::string& from, const std::string& to, const std::vector<UntracedFacts>& facts,
+base::Result<Recorded> write_recording(const std::string& from, const std::string& to, const std::string& command, const std::vector<UntracedFacts>& facts,
                                        const AccessFacts& accesses, const std::string& note) {
   auto recording = import::read_file(from, {});
   if (!recording) return std::move(recording).error();
+  for (ir::Process& process : recording->processes) process.command = recording->intern(command);
   Recorded recorded;
   StreamSet all;
   std::size_t next = 0;
@@ -106,6 +108,42 @@ base::Result<Recorded> write_recording(const std::string& from, const std::strin
   }
   if (auto finished = part.finish(); !finished) return finished.error();
   return recorded;
+}
+
+std::optional<HeldRun> run_of_command(std::string_view command) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin < command.size();) {
+    const std::size_t end = std::min(command.find(' ', begin), command.size());
+    words.push_back(command.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (words.size() < 3 || words[1] != "run" || words[0].substr(words[0].rfind('/') + 1) != "cglint-model-runner") return std::nullopt;
+  HeldRun run;
+  run.model = words[2];
+  const auto number = [](std::string_view word) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    return error == std::errc() && end == word.data() + word.size() ? value : 0;
+  };
+  for (std::size_t i = 3; i + 1 < words.size(); ++i) {
+    if (words[i] == "--variant") run.variant = words[i + 1];
+    if (words[i] == "--preset") run.preset = words[i + 1];
+    if (words[i] == "--beside") run.beside = words[i + 1];
+    if (words[i] == "--layers") run.layers = number(words[i + 1]);
+    if (words[i] == "--batch") run.batch = number(words[i + 1]);
+  }
+  if (run.variant.empty() || run.preset.empty() || run.layers < 1 || run.batch < 1) return std::nullopt;
+  return run;
+}
+
+base::Result<std::optional<HeldRun>> held_run(const std::string& file) {
+  import::ReadOptions options;
+  options.on_graph = [](ir::Recording& recording, ir::GraphId graph) { recording.graphs[graph].reset(); };
+  auto recording = import::read_file(file, options);
+  if (!recording) return std::move(recording).error();
+  for (const ir::Process& process : recording->processes)
+    if (auto run = run_of_command(recording->text(process.command))) return run;
+  return std::optional<HeldRun>();
 }
 
 }  // namespace cglint::capture_tool

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -52,8 +54,20 @@ struct Recorded {
 };
 
 // Reads `from` (a recorder's file, torn or not, or a DOT dump), adds `facts[i]` to the i-th captured graph and writes
-// `to`, compressed by its name. `accesses` are of the only captured graph; none: not measured. `note`, if not empty, becomes a lost-records note of the file: why a part is missing.
-base::Result<Recorded> write_recording(const std::string& from, const std::string& to, const std::vector<UntracedFacts>& facts,
+// `to`, compressed by its name. `command` becomes that of its process. `accesses` are of the only captured graph; none: not measured. `note`, if not empty, becomes a lost-records note of the file: why a part is missing.
+base::Result<Recorded> write_recording(const std::string& from, const std::string& to, const std::string& command, const std::vector<UntracedFacts>& facts,
                                        const AccessFacts& accesses, const std::string& note);
+
+// Which run a recording is of.
+struct HeldRun {
+  std::string model, variant, preset, beside;  // beside: "" for none
+  int layers = 0, batch = 0;
+  friend bool operator==(const HeldRun&, const HeldRun&) = default;
+};
+// Of the command "cglint-model-runner run MODEL --variant V --preset P --layers N --batch B ...". Nothing: it is another one, or leaves one of
+// these out.
+std::optional<HeldRun> run_of_command(std::string_view command);
+// What the command of a recording's process says. The error is one of reading.
+base::Result<std::optional<HeldRun>> held_run(const std::string& file);
 
 }  // namespace cglint::capture_tool

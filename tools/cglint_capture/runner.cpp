@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "base/text.h"
 #include "child.h"
 #include "output.h"
 #include "recording.h"
@@ -38,6 +39,19 @@ std::vector<std::string> runner_arguments(const Programs& programs, const Option
     arguments.insert(arguments.end(), {"--serve", std::to_string(options.serve), "--draft-tokens", std::to_string(options.draft_tokens),
                                        "--draft-layers", std::to_string(options.draft_layers)});
   return arguments;
+}
+
+// What a recording says of its run: its command, without folders.
+std::string command_of(const Programs& programs, Options options, const Json& run) {
+  options.moe_config.clear();
+  std::vector<std::string> words = runner_arguments(programs, options, run);
+  words[0] = std::filesystem::path(words[0]).filename().string();
+  return fmt::to_string(fmt::join(words, " "));
+}
+
+// "k2_full mla_main_moe_main k2-tp8, 8 layers, batch 1"
+std::string text_of(const HeldRun& run) {
+  return fmt::format("{} {} {}, {} layers, batch {}{}", run.model, run.variant, run.preset, run.layers, run.batch, run.beside.empty() ? "" : ", beside " + run.beside);
 }
 
 Child::Environment environment_of(const Json& run) {
@@ -225,6 +239,24 @@ void verify(const Manifest* manifest, int published_layers, const std::map<std::
   }
   const bool ok = differences.empty();
   run["verify"] = {{"ok", ok}, {"differences", std::move(differences)}};
+}
+
+// Adds to run["verify"] what the linter's report on a kept recording has against it.
+void verify_report(const Json& report, const Manifest& manifest, int published_layers, Json& run) {
+  add_report(report, {}, run);
+  for (const Json& input : report.value("inputs", Json::array()))
+    for (const Json& graph : input.value("graphs", Json::array()))
+      for (const char* kind : {"streams_predicted", "streams_measured"})
+        if (graph.contains(kind)) run[kind] = std::max(run.value(kind, std::int64_t{0}), graph[kind].get<std::int64_t>());
+  verify(&manifest, published_layers, reasons_of(report), run);
+  Json& differences = run["verify"]["differences"];
+  if (published_layers == 0) differences.push_back("the manifest does not say how many layers the preset has");
+  for (const Json& error : report.value("errors", Json::array())) differences.push_back(error.value("message", "an error"));
+  for (const Json& input : report.value("inputs", Json::array())) {
+    for (const Json& loss : input.value("losses", Json::array()))
+      if (loss.value("severity", "") != "info") differences.push_back("not whole: " + loss.value("what", ""));
+    if (input.value("nothing_to_check", false)) differences.push_back("nothing to check: " + input.value("reason", ""));
+  }
 }
 
 // What an untraced child tells of itself.
@@ -423,7 +455,7 @@ class Execution {
     if (options_.check_only) return kExitGood;
     std::vector<UntracedFacts> facts;
     if (options_.serve == 0 && options_.beside.empty()) facts.push_back(untraced_facts(run_));
-    auto recorded = write_recording(from, planned_.recording, facts, accesses_, note);
+    auto recorded = write_recording(from, planned_.recording, command_of(programs_, options_, run_), facts, accesses_, note);
     if (!recorded) return give_up(kExitInternal, recorded.error().to_string());
     run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
     std::uint32_t measured = 0;
@@ -441,7 +473,7 @@ class Execution {
   void keep_torn() {
     const std::string from = scratch_.recording();
     if (from.empty()) return;
-    if (auto recorded = write_recording(from, planned_.recording, {}, {}, "the run ended early")) run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
+    if (auto recorded = write_recording(from, planned_.recording, command_of(programs_, options_, run_), {}, {}, "the run ended early")) run_["recording"] = std::filesystem::path(planned_.recording).filename().string();
   }
 
   const Programs& programs_;
@@ -485,43 +517,39 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
   int code = kExitGood;
   Json runs = Json::array();
   for (const std::string& file : options.recordings) {
-    std::string name = std::filesystem::path(file).filename().string();
-    if (name.starts_with(options.model + ".")) name.erase(0, options.model.size() + 1);
-    static const std::regex kName(R"(([^.]+)\.([^.]+)\.b(\d{1,5})(?:\.l(\d{1,4}))?(?:\.beside-([^.]+))?(?:\.[^.]+)*\.cgl\.jsonl(?:\.gz|\.zst)?)");
+    const std::string name = std::filesystem::path(file).filename().string();
+    static const std::regex kName(R"((?:[^.]+\.)?([^.]+)\.([^.]+)\.b(\d{1,5})(?:\.l(\d{1,4}))?(?:\.beside-([^.]+))?(?:\.[^.]+)*\.cgl\.jsonl(?:\.gz|\.zst)?)");
     std::smatch parts;
     if (!std::regex_match(name, parts, kName)) {
-      code = complain(fmt::format("{}: the name is not VARIANT.PRESET.bBATCH[.lLAYERS][.beside-VARIANT].cgl.jsonl[.gz|.zst]", file));
+      code = complain(fmt::format("{}: the name is not [MODEL.]VARIANT.PRESET.bBATCH[.lLAYERS][.beside-VARIANT].cgl.jsonl[.gz|.zst]", file));
       continue;
     }
     const int published = manifest.layers_of(parts[2].str());
-    Json run = {{"recording", file}, {"variant", parts[1].str()}, {"preset", parts[2].str()}, {"batch", std::stoi(parts[3].str())}, {"layers", parts[4].matched ? std::stoi(parts[4].str()) : published}};
-    if (parts[5].matched) run["beside"] = parts[5].str();
-    auto report = lint(programs, options, file);
-    if (Child::is_interrupted()) return kExitInterrupted;
-    if (!report) {
-      complain(report.error().to_string());
-      if (report.error().code == base::ErrorCode::usage) return kExitUsage;  // the others end the same way
-      code = kExitInternal;
-      continue;
+    HeldRun asked{options.model, parts[1], parts[2], parts[5], parts[4].matched ? std::stoi(parts[4]) : published, std::stoi(parts[3])};
+    Json run = {{"recording", file}, {"variant", asked.variant}, {"preset", asked.preset}, {"batch", asked.batch}, {"layers", asked.layers}};
+    if (!asked.beside.empty()) run["beside"] = asked.beside;
+    const auto held = held_run(file);  // what cannot be read the linter says
+    if (asked.layers == 0 && held && *held) asked.layers = (*held)->layers;
+    if (held && *held && **held != asked) {
+      const std::string other = fmt::format("holds {}; asked for was {}", base::printable(text_of(**held), 300), text_of(asked));
+      run["verify"] = {{"ok", false}, {"differences", Json::array({other})}};
+    } else {
+      auto report = lint(programs, options, file);
+      if (Child::is_interrupted()) return kExitInterrupted;
+      if (!report) {
+        complain(report.error().to_string());
+        if (report.error().code == base::ErrorCode::usage) return kExitUsage;  // the others end the same way
+        code = kExitInternal;
+        continue;
+      }
+      verify_report(*report, manifest, published, run);
+      if (held && !*held) run["verify"]["differences"].push_back("does not say which run it holds");
     }
-    add_report(*report, {}, run);
-    for (const Json& input : report->value("inputs", Json::array()))
-      for (const Json& graph : input.value("graphs", Json::array()))
-        for (const char* kind : {"streams_predicted", "streams_measured"})
-          if (graph.contains(kind)) run[kind] = std::max(run.value(kind, std::int64_t{0}), graph[kind].get<std::int64_t>());
-    verify(&manifest, published, reasons_of(*report), run);
     Json& differences = run["verify"]["differences"];
-    if (published == 0) differences.push_back("the manifest does not say how many layers the preset has");
-    for (const Json& error : report->value("errors", Json::array())) differences.push_back(error.value("message", "an error"));
-    for (const Json& input : report->value("inputs", Json::array())) {
-      for (const Json& loss : input.value("losses", Json::array()))
-        if (loss.value("severity", "") != "info") differences.push_back("not whole: " + loss.value("what", ""));
-      if (input.value("nothing_to_check", false)) differences.push_back("nothing to check: " + input.value("reason", ""));
-    }
     run["verify"]["ok"] = differences.empty();
     if (!differences.empty() && code == kExitGood) code = kExitWrong;
     if (options.format == "text") {
-      const auto texts = differences.get<std::vector<std::string>>(), found = run["findings"].get<std::vector<std::string>>();
+      const auto texts = differences.get<std::vector<std::string>>(), found = run.value("findings", std::vector<std::string>());
       if (!print_output(fmt::format("{}: {}\n", file, !texts.empty() ? fmt::to_string(fmt::join(texts, "; ")) : found.empty() ? "as expected: no finding" : fmt::format("as expected: {}", fmt::join(found, " ")))))
         return kExitUsage;
     }

@@ -19,7 +19,7 @@ struct Programs {
 std::string find_programs(Programs& programs);
 
 // Lints recordings named [MODEL.]VARIANT.PRESET.bBATCH[.lLAYERS][.beside-VARIANT]... and compares them with the manifest; a line each on standard output.
-// Needs neither the model nor a GPU.
+// One that says it is of another run, or of none, is a difference. Needs neither the model nor a GPU.
 int verify_recordings(const Programs& programs, const Options& options, const Manifest& manifest);
 
 // {"models": [...]}, as the runner lists them; the error is one line.
