@@ -14,6 +14,23 @@ constexpr std::size_t kMaxStack = 3 * (kMaxDepth + 2);
 constexpr std::uint32_t kSlotBits = 12, kOffsetBits = 16;
 }  // namespace
 
+std::optional<std::int64_t> SizeExpression::apply(Step::Op op, std::int64_t left, std::int64_t right) {
+  std::int64_t result = 0;
+  switch (op) {
+    case Step::Op::add:
+      return __builtin_add_overflow(left, right, &result) ? std::nullopt : std::optional(result);
+    case Step::Op::subtract:
+      return __builtin_sub_overflow(left, right, &result) ? std::nullopt : std::optional(result);
+    case Step::Op::minimum:
+      return std::min(left, right);
+    case Step::Op::multiply:
+      return __builtin_mul_overflow(left, right, &result) ? std::nullopt : std::optional(result);
+    default:
+      if (right <= 0 || left < 0) return std::nullopt;
+      return left / right + (left % right != 0 ? 1 : 0);
+  }
+}
+
 std::uint32_t SizeExpression::Field::index() const {
   const std::uint32_t width = size_bytes == 8 ? 3 : size_bytes == 4 ? 2 : size_bytes == 2 ? 1 : 0;
   return slot | offset_bytes << kSlotBits | width << (kSlotBits + kOffsetBits);
@@ -32,6 +49,9 @@ class SizeExpressionParser {
     sum(0);
     skip_space();
     if (!failed_ && at_ < text_.size()) failed_ = true;
+    if (bad_divisor_)
+      return base::make_error(base::ErrorCode::malformed,
+                              "size expression '" + std::string(text_) + "' divides by " + std::to_string(*bad_divisor_) + ": it never gives a size");
     if (failed_)
       return base::make_error(
           base::ErrorCode::malformed,
@@ -51,7 +71,24 @@ class SizeExpressionParser {
     ++at_;
     return true;
   }
-  void emit(Step step) { expression_.steps_.push_back(step); }
+  // Works out what is constant along the way: a divisor that no launch can make positive is a mistake.
+  void emit(Step step) {
+    if (failed_) return;
+    expression_.steps_.push_back(step);
+    if (step.op == Step::Op::constant || step.op == Step::Op::variable) {
+      constants_.push_back(step.op == Step::Op::constant ? std::optional(step.value) : std::nullopt);
+      return;
+    }
+    CGLINT_CHECK(constants_.size() >= 2);
+    const std::optional<std::int64_t> right = constants_.back();
+    constants_.pop_back();
+    std::optional<std::int64_t>& left = constants_.back();
+    if (step.op == Step::Op::divide && right && *right <= 0) {
+      bad_divisor_ = right;
+      failed_ = true;
+    }
+    left = left && right ? SizeExpression::apply(step.op, *left, *right) : std::nullopt;
+  }
   void sum(int depth) {
     product(depth);
     while (!failed_) {
@@ -159,6 +196,8 @@ class SizeExpressionParser {
   std::string_view text_;
   std::size_t at_ = 0;
   bool failed_ = false;
+  std::optional<std::int64_t> bad_divisor_;
+  std::vector<std::optional<std::int64_t>> constants_;  // values of the operands so far, where no variable is in them
   SizeExpression expression_;
 };
 
@@ -183,26 +222,9 @@ std::optional<std::uint64_t> SizeExpression::evaluate(const Lookup& lookup) cons
     }
     CGLINT_CHECK(depth >= 2);
     const std::int64_t right = stack[--depth];
-    std::int64_t& left = stack[depth - 1];
-    bool overflow = false;
-    switch (step.op) {
-      case Step::Op::add:
-        overflow = __builtin_add_overflow(left, right, &left);
-        break;
-      case Step::Op::subtract:
-        overflow = __builtin_sub_overflow(left, right, &left);
-        break;
-      case Step::Op::minimum:
-        left = std::min(left, right);
-        break;
-      case Step::Op::multiply:
-        overflow = __builtin_mul_overflow(left, right, &left);
-        break;
-      default:
-        if (right <= 0 || left < 0) return std::nullopt;
-        left = left / right + (left % right != 0 ? 1 : 0);
-    }
-    if (overflow) return std::nullopt;
+    const std::optional<std::int64_t> result = apply(step.op, stack[depth - 1], right);
+    if (!result) return std::nullopt;
+    stack[depth - 1] = *result;
   }
   if (depth != 1 || stack[0] < 0) return std::nullopt;
   return static_cast<std::uint64_t>(stack[0]);

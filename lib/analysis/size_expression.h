@@ -41,6 +41,7 @@ class SizeExpression {
   // The value of a variable (`index` for parameter, element, field and template argument), or nullopt if the launch does not tell.
   using Lookup = std::function<std::optional<std::int64_t>(Variable variable, std::uint32_t index)>;
 
+  // An error also where a divisor without variables is not positive.
   static base::Result<SizeExpression> parse(std::string_view text);
   // nullopt if a variable is unknown, on overflow, division by zero or a negative result.
   [[nodiscard]] std::optional<std::uint64_t> evaluate(const Lookup& lookup) const;
@@ -52,6 +53,8 @@ class SizeExpression {
     Variable variable = Variable::parameter;
     std::int64_t value = 0;  // constant, or index of the variable
   };
+  // nullopt on overflow, and for a quotient that is no size.
+  static std::optional<std::int64_t> apply(Step::Op op, std::int64_t left, std::int64_t right);
   std::vector<Step> steps_;
 };
 

@@ -599,6 +599,13 @@ TEST(KernelTable, ErrorsNameTheLine) {
   EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\naccess = { 0 = { mode = 'read', bytes = 'p1 *' } }")
                 .find("size expression"),
             std::string::npos);
+  EXPECT_EQ(error("format = 1\n[[kernel]]\nmatch = 'a'\naccess.0 = 'read'\naccess.1 = { mode = 'read', bytes = 'gx / 0' }"),
+            "t.toml: line 5: size expression 'gx / 0' divides by 0: it never gives a size");
+  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\naccess = { 0 = { mode = 'read', span = 'gx / (1 - 1)' } }").find("line 4: size expression 'gx / (1 - 1)' divides by 0"),
+            std::string::npos);
+  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\naccess = { 0 = { mode = 'write', all_if = '1 / (1 - 2)' } }").find("divides by -1"), std::string::npos);
+  EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\nmoe = { n = 'p1 / 0' }").find("divides by 0"), std::string::npos);
+  EXPECT_EQ(error("format = 1\n[[kernel]]\nmatch = 'a'\naccess = { 0 = { mode = 'read', bytes = 'gx / (1 - p1)' } }"), "ok");
   EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\naccess = { 0 = { mode = 'read', all_if = '1' } }").find("goes with mode"),
             std::string::npos);
   EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = 'a'\nmoe = { tiles = '1' }").find("unknown key 'tiles'"), std::string::npos);

@@ -141,12 +141,19 @@ TEST(SizeExpression, Evaluates) {
   EXPECT_EQ(value("min(4, min(9, p9))"), -1);
   EXPECT_EQ(value("p9 * 2"), -1);
   EXPECT_EQ(value("1 - 2"), -1);
-  EXPECT_EQ(value("1 / 0"), -1);
+  EXPECT_EQ(value("1 / (p1 - p1)"), -1);
+  EXPECT_EQ(value("1 / (p0 * 0)"), -1);
+  EXPECT_EQ(value("gx / (3 - 1)"), 4);
   EXPECT_EQ(value("999999999999999 * 999999999999999"), -1);
   for (const char* bad : {"", "p", "p4 *", "p4 p5", "(p4", "q1", "gw", "1e3", "p999999", "-1", "t", "p1@", "p1@4:3", "p1@4:", "p4096@0",
                           "p1@65536", "e1@4", "min(1", "min(1)", "min(,2)", "min 1"})
     EXPECT_EQ(value(bad), -2) << bad;
   EXPECT_EQ(value(std::string(100, '(') + "1" + std::string(100, ')')), -2);
+  for (const char* bad : {"gx / 0", "1 / 0", "gx / (1 - 1)", "gx * 4 / (2 - 3) + p1", "min(p1, gx / (1 / 2 - 1))", "gx / min(4, 0 * 7)"}) {
+    const base::Result<SizeExpression> expression = SizeExpression::parse(bad);
+    ASSERT_FALSE(expression.has_value()) << bad;
+    EXPECT_NE(expression.error().message.find(" divides by "), std::string::npos) << expression.error().message;
+  }
   // As many values wait for an operator as the deepest nesting allows.
   std::string deep = "1 + 1 * 1";
   for (int level = 0; level < 32; ++level) deep = "1+1*min(1," + deep + ")";
