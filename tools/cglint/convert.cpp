@@ -173,8 +173,7 @@ int run_convert(const ConvertOptions& options) {
   if (result) result = part.finish();
   if (!result) {
     base::Error error = result.error();
-    // A reader that has seen enough is no error to speak of.
-    if (options.output == "-" && error.message.ends_with(std::strerror(EPIPE))) return exit_code_of(error);
+    if (options.output == "-" && error.message.ends_with(std::strerror(EPIPE))) end_with_reader();
     if (error.file.empty() || error.file == part.name()) error.file = options.output;
     return fail(error);
   }

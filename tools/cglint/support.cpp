@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,12 @@ std::string version_text() { return CGLINT_VERSION; }
 // std::fputs, not fmt::print: a closed or full stderr must not throw.
 void print_stderr(const std::string& text) { std::fputs(text.c_str(), stderr); }
 void print_error(const std::string& line) { print_stderr("cglint: error: " + base::printable(line, 4000) + "\n"); }
+
+void end_with_reader() {
+  std::signal(SIGPIPE, SIG_DFL);
+  std::raise(SIGPIPE);
+  std::_Exit(128 + SIGPIPE);  // where the signal is blocked
+}
 
 int exit_code_of(const base::Error& error) {
   return error.code == base::ErrorCode::internal ? kExitInternal : kExitUsage;
@@ -63,7 +70,8 @@ bool overwrites_input(const std::string& output, std::span<const InputPath> inpu
 bool write_output(const std::string& path, const std::string& text) {
   if (path.empty() || path == "-") {
     const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-    if (!good && errno != EPIPE) print_error(fmt::format("standard output: {}", std::strerror(errno)));
+    if (!good && errno == EPIPE) end_with_reader();
+    if (!good) print_error(fmt::format("standard output: {}", std::strerror(errno)));
     return good;
   }
   exporter::PartFile part(path);
