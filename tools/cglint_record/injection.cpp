@@ -20,6 +20,7 @@
 #include "capture/allocator_blocks.h"
 #include "capture/capture_book.h"
 #include "driver_calls.h"
+#include "list_lines.h"
 #include "recorder.h"
 
 namespace cglint::record {
@@ -839,6 +840,7 @@ extern "C" __attribute__((visibility("default"))) std::uint64_t cglint_record_fl
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   std::string problem;
   try {
+    cglint::record::add_to_list(cglint::record::kListLoaded);
     problem = cglint::record::start();
   } catch (...) {
     problem = "out of memory";
@@ -846,6 +848,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   if (!problem.empty()) {
     cglint::record::recorder = nullptr;  // no callbacks come; the calls below say that nothing is recorded
     cglint::record::log_line(problem + "; this process is not recorded");
+    cglint::record::add_to_list(cglint::record::kListOff);
   }
   return 1;
 }

@@ -2,6 +2,8 @@
 // CUDA itself: the driver of the command loads the recorder.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,9 +17,14 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "list_lines.h"
+
 namespace {
+
+namespace record = cglint::record;
 
 constexpr int kExitUsage = 2;
 
@@ -53,8 +60,10 @@ Options:
 CUPTI allows one tool in a process: torch.profiler, nsys and others in the command do not work beside the recorder.
 CGLINT_CUPTI names the CUPTI library to use where none is found.
 
-Exit codes: the command's (128 + n if signal n ended it); with --lint that of cglint lint, if the command did not fail;
-2 for wrong usage.
+Where nothing was recorded, a last line on stderr says why: no process initialised CUDA, or none instantiated a graph.
+
+Exit codes: the command's (128 + n if signal n ended it), also where nothing was recorded; with --lint that of cglint
+lint, if the command did not fail, and 2 where there is nothing to lint; 2 for wrong usage.
 )";
 
 // One line on stderr; returns the exit code for wrong usage.
@@ -164,27 +173,78 @@ std::string parse(int argc, char** argv, Options& options) {
 }
 
 pid_t child = 0;
-void pass_on(int signal) {
-  if (child > 0) kill(child, signal);
+// What the terminal sends on a key goes to the whole group: the command has it already.
+void pass_on(int signal, siginfo_t* from, void*) {
+  const bool is_key = (signal == SIGINT || signal == SIGQUIT) && from->si_code == SI_KERNEL;
+  if (child > 0 && !is_key) kill(child, signal);
 }
 
-// Runs the command, passing signals on. Returns its exit code.
-int run(std::vector<char*>& command) {
+void add_line(const std::string& path, std::string_view text) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  const std::string line = std::string(text) + '\n';
+  [[maybe_unused]] const ssize_t written = write(descriptor, line.data(), line.size());
+  close(descriptor);
+}
+
+// So that what the command closes is closed while it runs. Standard error stays: there is something to say.
+void let_go_of_files() {
+  if (const int nowhere = open("/dev/null", O_RDWR); nowhere >= 0) dup2(nowhere, STDIN_FILENO), dup2(nowhere, STDOUT_FILENO);
+  closefrom(STDERR_FILENO + 1);
+}
+
+// Runs the command, passing signals on. Returns its wait status. `list` is told if it cannot be run; `flush_signal` is passed on too (0: none).
+int run(std::vector<char*>& command, const std::string& list = "", int flush_signal = 0, bool lets_go = false) {
+  std::vector<int> signals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM};
+  if (flush_signal != 0) signals.push_back(flush_signal);
+  sigset_t passed, before;
+  sigemptyset(&passed);
+  for (const int signal : signals) sigaddset(&passed, signal);
+  sigprocmask(SIG_BLOCK, &passed, &before);  // none is lost before there is a child
+  struct sigaction action = {}, children = {};
+  action.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &action, &children);  // where it is ignored, nobody is told how a child ended
+  const pid_t parent = getpid();
   child = fork();
-  if (child < 0) return complain(std::string("cannot start a process: ") + std::strerror(errno));
+  if (child < 0) {
+    complain(std::string("cannot start a process: ") + std::strerror(errno));
+    add_line(list, record::kListNotRun);
+    return kExitUsage << 8;
+  }
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // who kills the recorder means the command
+    if (getppid() != parent) _exit(127);
+    sigaction(SIGCHLD, &children, nullptr);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
     execvp(command[0], command.data());
     complain(std::string("cannot run ") + command[0] + ": " + std::strerror(errno));
+    add_line(list, record::kListNotRun);
     _exit(127);
   }
-  struct sigaction action = {};
-  action.sa_handler = pass_on;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
-    sigaction(signal, &action, nullptr);
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_SIGINFO;
+  for (const int signal : signals) sigaction(signal, &action, nullptr);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (lets_go) let_go_of_files();
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  child = 0;
+  return status;
+}
+
+int exit_code_of(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// Ends as the command ended: by its signal, without a core of our own.
+int end_as(int status) {
+  if (WIFSIGNALED(status)) {
+    const struct rlimit none = {};
+    setrlimit(RLIMIT_CORE, &none);
+    signal(WTERMSIG(status), SIG_DFL);
+    raise(WTERMSIG(status));
+  }
+  return exit_code_of(status);
 }
 
 std::vector<std::string> read_lines(const std::string& path) {
@@ -200,6 +260,29 @@ std::vector<std::string> read_lines(const std::string& path) {
   return lines;
 }
 
+// What the command's processes told (list_lines.h).
+struct Told {
+  std::vector<std::string> files;
+  bool is_loaded = false, is_off = false, is_not_run = false;
+};
+
+Told read_list(const std::string& path) {
+  Told told;
+  for (std::string& line : read_lines(path)) {
+    if (line == record::kListLoaded) told.is_loaded = true;
+    else if (line == record::kListOff) told.is_off = true;
+    else if (line == record::kListNotRun) told.is_not_run = true;
+    else told.files.push_back(std::move(line));
+  }
+  return told;
+}
+
+const char* reason_of_nothing(const Told& told) {
+  if (told.is_off) return "recording failed, as was said above";
+  if (told.is_loaded) return "CUDA was initialised, but no process was seen to instantiate a graph, or to fail to capture one";
+  return "no process of the command was seen to initialise CUDA";
+}
+
 // Runs cglint lint on the files; returns its exit code.
 int lint(const std::string& folder, Options& options, const std::vector<std::string>& files) {
   std::string program = folder + "/cglint", verb = "lint";
@@ -207,7 +290,7 @@ int lint(const std::string& folder, Options& options, const std::vector<std::str
   for (char* option : options.lint_options) arguments.push_back(option);
   for (const std::string& file : files) arguments.push_back(const_cast<char*>(file.c_str()));
   arguments.push_back(nullptr);
-  return run(arguments);
+  return exit_code_of(run(arguments));
 }
 
 }  // namespace
@@ -268,28 +351,31 @@ int main(int argc, char** argv) {
   setenv("CGLINT_RECORD_REPLAYS", std::to_string(options.replays).c_str(), 1);
   unsetenv("CGLINT_RECORD_LIST");
   options.command.push_back(nullptr);
-  if (!options.lint) {
-    execvp(options.command[0], options.command.data());
-    complain(std::string("cannot run ") + options.command[0] + ": " + std::strerror(errno));
-    return 127;
-  }
   const char* const temporary = std::getenv("TMPDIR");
   std::string list =
       std::string(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary) + "/cglint-record-XXXXXX";
   const int descriptor = mkstemp(list.data());
-  if (descriptor < 0) return complain("cannot create " + list + ": " + std::strerror(errno));
+  if (descriptor < 0) {
+    complain("cannot create " + list + ": " + std::strerror(errno) + (options.lint ? "" : ": it will not be said whether anything was recorded"));
+    if (options.lint) return kExitUsage;
+    execvp(options.command[0], options.command.data());
+    complain(std::string("cannot run ") + options.command[0] + ": " + std::strerror(errno));
+    return 127;
+  }
   close(descriptor);
-  setenv("CGLINT_RECORD_LIST", list.c_str(), 1);
-  const int code = run(options.command);
-  const std::vector<std::string> files = read_lines(list);
+  setenv("CGLINT_RECORD_LIST", absolute(list).c_str(), 1);  // the program may change its folder
+  const int status = run(options.command, list, options.flush_signal, !options.lint);
+  const int code = exit_code_of(status);
+  const Told told = read_list(list);
   unlink(list.c_str());
+  if (told.files.empty() && !told.is_not_run)
+    complain("nothing was written to " + (options.out.empty() ? "the current folder" : options.out) + ": " + reason_of_nothing(told) +
+             (options.lint ? "; nothing to lint" : ""));
+  if (!options.lint) return end_as(status);
   unsetenv("CUDA_INJECTION64_PATH");
   unsetenv("NVTX_INJECTION64_PATH");
-  if (files.empty()) {
-    complain("no process captured a CUDA graph: nothing to lint");
-    return code != 0 ? code : kExitUsage;
-  }
+  if (told.files.empty()) return code != 0 ? code : kExitUsage;
   // Also where the command failed: a capture that broke may be why.
-  const int found = lint(folder, options, files);
+  const int found = lint(folder, options, told.files);
   return code != 0 ? code : found;
 }

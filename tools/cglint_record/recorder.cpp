@@ -12,6 +12,7 @@
 
 #include "capture/allocator_blocks.h"
 #include "capture/python_frames.h"
+#include "list_lines.h"
 #include "nvtx_ranges.h"
 
 namespace cglint::record {
@@ -30,7 +31,6 @@ Settings settings_from_environment() {
   settings.python_stacks = text("CGLINT_RECORD_PYTHON_STACKS") != "0";
   settings.replays =
       static_cast<std::uint32_t>(std::strtoul(text("CGLINT_RECORD_REPLAYS").c_str(), nullptr, 10));
-  settings.list = text("CGLINT_RECORD_LIST");
   settings.native_stacks = text("CGLINT_RECORD_NATIVE_STACKS") != "0";
   settings.eager = text("CGLINT_RECORD_EAGER") != "0";
   const std::string redact = text("CGLINT_RECORD_REDACT");
@@ -79,6 +79,19 @@ void log_line(const std::string& text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
+void add_to_list(std::string_view line) {
+  // Asked for once, when the library is loaded: the program may change its environment. Never freed: it is used up to the exit.
+  static const std::string* const path = [] {
+    const char* const value = std::getenv("CGLINT_RECORD_LIST");
+    return new std::string(value == nullptr ? "" : value);
+  }();
+  const int list = path->empty() ? -1 : open(path->c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (list < 0) return;
+  const std::string text = std::string(line) + '\n';
+  [[maybe_unused]] const ssize_t written = write(list, text.data(), text.size());
+  close(list);
+}
+
 Recorder::Recorder(Settings settings, const cuda::DriverApi& driver, const cuda::CuptiApi& cupti)
     : settings_(std::move(settings)),
       driver_(driver),
@@ -96,7 +109,9 @@ Recorder::Recorder(Settings settings, const cuda::DriverApi& driver, const cuda:
 
 void Recorder::switch_off(const std::string& reason) {
   on_.store(false, std::memory_order_relaxed);
-  if (!logged_.exchange(true)) log_line(reason + "; recording is switched off, the program runs on");
+  if (logged_.exchange(true)) return;
+  log_line(reason + "; recording is switched off, the program runs on");
+  add_to_list(kListOff);
 }
 
 void Recorder::count_captures() {
@@ -269,12 +284,7 @@ bool Recorder::open_file() {
     switch_off(problem.empty() ? "cannot write " + file_.path() : problem);
     return false;
   }
-  if (settings_.list.empty()) return true;
-  if (const int list = open(settings_.list.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC); list >= 0) {
-    const std::string line = file_.path() + "\n";
-    [[maybe_unused]] const ssize_t written = write(list, line.data(), line.size());
-    close(list);
-  }
+  add_to_list(file_.path());
   return true;
 }
 

@@ -43,12 +43,13 @@ struct Settings {
   std::uint64_t detach_launches = 0;   // $CGLINT_RECORD_DETACH=N: after N graph launches,
   std::uint64_t detach_after_ns = 0;   // =Ns: N seconds after the first capture; 0: never
   std::uint32_t replays = 0;   // $CGLINT_RECORD_REPLAYS
-  std::string list;  // $CGLINT_RECORD_LIST: a file to which each process adds the name of its capture file
 };
 Settings settings_from_environment();
 
 // One line on stderr that begins with "cglint: ".
 void log_line(const std::string& text);
+// One line (list_lines.h) to $CGLINT_RECORD_LIST, if it is set.
+void add_to_list(std::string_view line);
 
 // A graph that is being instantiated, as it was walked; kept by the thread that instantiates. `nodes`: where
 // the clones come from.

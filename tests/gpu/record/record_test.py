@@ -3,15 +3,18 @@
 
 usage: record_test.py symbols OBJDUMP LIBRARY [EXPORT...]   (of libcglint_record.so if left out)
        record_test.py arguments CGLINT_RECORD
+       record_test.py command CGLINT_RECORD FOLDER   (with played libcuda.so.1 and libcupti)
 """
 import os
 import pathlib
+import pty
 import re
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 
 
 def check(good, text):
@@ -57,6 +60,7 @@ def arguments(program):
         values = dict(line.split("=", 1) for line in out.splitlines())
         library = str(pathlib.Path(program).resolve().parent / "libcglint_record.so")
         check(code == 7, f"the command's exit code, not {code}")
+        check(os.path.isabs(values.pop("CGLINT_RECORD_LIST")), "a list of what is written")
         check(values == {"CUDA_INJECTION64_PATH": library, "NVTX_INJECTION64_PATH": library, "CGLINT_RECORD_NATIVE_STACKS": "1", "CGLINT_RECORD_EAGER": "1", "CGLINT_RECORD_ALLOCATOR_HISTORY": "1", "CGLINT_RECORD_OUT": os.path.realpath(folder) + "/out.cgl.jsonl",
                          "CGLINT_RECORD_OUT_FOLDER": "0", "CGLINT_RECORD_PYTHON_STACKS": "0", "CGLINT_RECORD_REPLAYS": "3"}, f"{values}")
         _, out, _ = run("--no-native-stacks", "--no-eager", "--no-allocator-history", "--detach-after", "30s", "--redact=names", "--flush-signal", "USR2", "--", *show, env=plain, cwd=folder)
@@ -108,4 +112,87 @@ def arguments(program):
         check(done.returncode == 9 and done.stdout.split() == ["lint", "a.cgl.jsonl"], f"{done}")
 
 
-{"symbols": symbols, "arguments": arguments}[sys.argv[1]](*sys.argv[2:])
+def command(program, played):
+    """Where nothing is recorded, one line says why and where nothing was written; exit codes, signals and files are the command's own."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA_INJECTION", "NVTX_INJECTION", "CGLINT_"))}
+    plain["LD_LIBRARY_PATH"] = played
+    python = [sys.executable, "-c"]
+    load = "import ctypes, os; ctypes.CDLL(os.environ['CUDA_INJECTION64_PATH']).InitializeInjection()"  # what the driver does
+    with tempfile.TemporaryDirectory() as folder:
+        plain["TMPDIR"] = folder + "/tmp"
+        os.mkdir(plain["TMPDIR"])
+        kill = ["sh", "-c", "kill -9 $$"]
+        no_cuda, no_graph = "no process of the command was seen to initialise CUDA", "CUDA was initialised, but no process was seen to instantiate a graph, or to fail to capture one"
+        no_recorder = "recording failed, as was said above"
+        for words, what, code, place, reason, more in (
+                ([], ["true"], 0, "the current folder", no_cuda, {}), (["-o", "runs/"], ["sh", "-c", "exit 7"], 7, "runs/", no_cuda, {}),
+                (["-o", "a.cgl.jsonl"], kill, -9, "a.cgl.jsonl", no_cuda, {}), (["--lint"], kill, 137, "the current folder", no_cuda, {}), (["--lint"], ["true"], 2, "the current folder", no_cuda, {}),
+                ([], [*python, load], 0, "the current folder", no_graph, {}), (["--lint"], [*python, load], 2, "the current folder", no_graph, {}),
+                (["-o", "runs/"], [*python, load + "; os.kill(os.getpid(), 9)"], -9, "runs/", no_graph, {}),
+                ([], [*python, "import os; os.chdir('/'); " + load], 0, "the current folder", no_graph, {"TMPDIR": "tmp"}),
+                ([], [*python, load], 0, "the current folder", no_recorder, {"CGLINT_FAKE_HOLDER": "a profiler"})):
+            done = subprocess.run([program, *words, "--", *what], capture_output=True, text=True, env=dict(plain, **more), cwd=folder, timeout=60)
+            said = done.stderr.splitlines()
+            last = f"cglint record: nothing was written to {place}: {reason}" + ("; nothing to lint" if words == ["--lint"] else "")
+            lines = 2 if reason == no_recorder else 1
+            check(done.returncode == code and len(said) == lines and said[-1] == last, f"{words} {what}: {done.returncode} {done.stderr}")
+            check(lines == 1 or "this process is not recorded" in said[0], f"the recorder says why: {done.stderr}")
+        listed = ["sh", "-c", "echo loaded >> $CGLINT_RECORD_LIST; echo a.cgl.jsonl >> $CGLINT_RECORD_LIST; echo off >> $CGLINT_RECORD_LIST"]
+        done = subprocess.run([program, "--", *listed], capture_output=True, text=True, env=plain, cwd=folder, timeout=60)
+        check(done.returncode == 0 and done.stderr == "", f"something was written: {done}")
+        for words in ([], ["--lint"]):
+            done = subprocess.run([program, *words, "--", folder + "/missing"], capture_output=True, text=True, env=plain, cwd=folder, timeout=60)
+            check(done.returncode == 127 and done.stderr.count("\n") == 1 and "cannot run" in done.stderr, f"a missing command: {done}")
+        done = subprocess.run([program, "--", "echo", "ran"], capture_output=True, text=True, env=dict(plain, TMPDIR=folder + "/none"), cwd=folder, timeout=60)
+        check(done.returncode == 0 and done.stdout == "ran\n" and "will not be said" in done.stderr, f"no folder for temporary files: {done}")
+        done = subprocess.run([program, "--", "true"], capture_output=True, text=True, env=plain, cwd=folder, timeout=60, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        check(done.returncode == 0 and no_cuda in done.stderr, f"SIGCHLD ignored: {done}")
+        done = subprocess.run([program, "--", "false"], capture_output=True, text=True, env=plain, cwd=folder, timeout=60, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        check(done.returncode == 1, f"SIGCHLD ignored: {done}")
+        # Signals reach the command, each once: those sent to us are passed on, those of the terminal it has already.
+        count = ("import os, signal, sys, time\nseen = []\n"
+                 "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGRTMIN): signal.signal(number, lambda number, _: seen.append(number))\n"
+                 "print('ready', flush=True)\nwhile not seen: time.sleep(0.01)\ntime.sleep(0.3)\nprint(sorted(map(int, seen)), flush=True)\nsys.exit(5)")
+        for number in (signal.SIGTERM, signal.SIGRTMIN):
+            process = subprocess.Popen([program, "--flush-signal", str(int(signal.SIGRTMIN)), "--", *python, count], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=plain, cwd=folder)
+            process.stdout.readline()
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=60)
+            check(process.returncode == 5 and out == f"[{int(number)}]\n", f"{number}: {process.returncode} {out}")
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(folder)
+            os.execve(program, [program, "--", *python, count], plain)
+        text = b""
+        while b"ready" not in text:
+            text += os.read(terminal, 1000)
+        os.write(terminal, b"\x03")
+        try:
+            while True:
+                text += os.read(terminal, 1000)
+        except OSError:  # all have closed it
+            pass
+        _, status = os.waitpid(pid, 0)
+        check(os.waitstatus_to_exitcode(status) == 5 and b"[2]\r\n" in text, f"Ctrl-C: {status} {text}")
+        check(not os.listdir(plain["TMPDIR"]), "nothing is left behind")
+        # Who kills us means the command; and what it closes is closed.
+        process = subprocess.Popen([program, "--", *python, "import os, sys, time; print(os.getpid(), flush=True); os.close(1); time.sleep(60)"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                   env=plain, cwd=folder)
+        begin = time.monotonic()
+        inner = int(process.stdout.read())
+        check(time.monotonic() - begin < 30 and process.poll() is None, "standard output was closed by the command")
+        process.kill()
+        process.wait()
+        while time.monotonic() - begin < 50:
+            try:
+                state = pathlib.Path(f"/proc/{inner}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                break
+            if state in "ZX":
+                break
+            time.sleep(0.01)
+        else:
+            check(False, "the command outlived the recorder")
+
+
+{"symbols": symbols, "arguments": arguments, "command": command}[sys.argv[1]](*sys.argv[2:])

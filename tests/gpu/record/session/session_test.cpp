@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 
 #include "fake_driver.h"
@@ -603,6 +604,43 @@ TEST(RecordSession, AnotherToolHasCupti) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "cglint: CUPTI is in use by some profiler; this process is not recorded\n");
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::filesystem::remove_all(folder);
+}
+
+// What `cglint record` learns of a process without a file of its own.
+TEST(RecordSession, TellsTheListWhatBecameOfTheProcess) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("cglint-session-list-" + std::to_string(getpid()));
+  const auto listed = [&](const std::function<void(Program&)>& scenario, const char* holder, const std::string& out) {
+    std::filesystem::create_directory(folder);
+    const std::string list = folder + "/list";
+    std::ofstream(list).flush();
+    testing::internal::CaptureStderr();
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv("CGLINT_RECORD_OUT", (folder + out).c_str(), 1);
+      setenv("CGLINT_RECORD_OUT_FOLDER", "1", 1);
+      setenv("CGLINT_RECORD_LIST", list.c_str(), 1);
+      if (holder != nullptr) setenv("CGLINT_FAKE_HOLDER", holder, 1);
+      Program p;
+      unsetenv("CGLINT_RECORD_LIST");  // the program may
+      scenario(p);
+      std::exit(0);
+    }
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+    testing::internal::GetCapturedStderr();
+    std::ifstream in(list);
+    std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    std::filesystem::remove_all(folder);
+    return text;
+  };
+  const auto graph = [](Program& p) {
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.instantiate(p.end(Program::kMain));
+  };
+  EXPECT_EQ(listed([](Program& p) { p.launch(Program::kMain, 0x10); }, nullptr, "/out"), "loaded\n");
+  EXPECT_EQ(listed(graph, nullptr, "/out").substr(0, 8 + folder.size()), "loaded\n" + folder + "/");
+  EXPECT_EQ(listed(graph, "some profiler", "/out"), "loaded\noff\n");
+  EXPECT_EQ(listed(graph, nullptr, "/list/out"), "loaded\noff\n") << "a file is in the way";
 }
 
 TEST(RecordSession, Redacted) {
