@@ -53,7 +53,7 @@ def run():
     with open(os.environ["FAKE_LOG"], "a", encoding="utf-8") as log:
         log.write(json.dumps({"arguments": sys.argv[1:], "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
                               "injection": os.environ.get("CUDA_INJECTION64_PATH"), "pid": os.getpid()}) + "\n")
-    if variant == "no_gpu":
+    if variant == "no_gpu" or "FAKE_NO_GPU" in os.environ:
         fail(4, "no_gpu", "no usable GPU: none found")
     tell("gpu", name="NVIDIA Fake", driver_version=13000)
     if variant == "big":
@@ -121,6 +121,9 @@ def run_traced(variant):
 
 if NAME == "cglint-record":
     record()
+elif sys.argv[1] == "list" and "FAKE_MODELS" in os.environ:
+    with open(os.environ["FAKE_MODELS"], encoding="utf-8") as models:
+        print(models.read())
 elif sys.argv[1] == "list":
     print(json.dumps({"models": [{"name": "two_branch", "summary": "a fake", "presets": [{"name": "small", "summary": "two layers", "layers": 2},
                                   {"name": "large", "summary": "eight layers", "layers": 8}], "variants": VARIANTS}]}))
