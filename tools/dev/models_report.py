@@ -10,6 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/measurements"
+SAMPLES = 200  # of a time, where the page does not say otherwise
+EXECUTABLE = ["instantiate us", "upload us", "launch CPU us", "MB"]
 ORDER = ["deepseek_moe", "k2_full", "mla_two_stream", "nvfp4_preamble", "kimi_linear", "fused_moe", "two_branch"]
 
 
@@ -24,6 +26,9 @@ def get(run, *path):
 
 
 def table(head, rows):
+    """Without columns that say nothing."""
+    used = [i for i in range(len(head)) if i == 0 or any(row[i] != "–" for row in rows)]
+    head, rows = [head[i] for i in used], [[row[i] for i in used] for row in rows]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
@@ -38,6 +43,18 @@ def us(run, scale=1):
 def change(run, base):
     old, new = get(base, "timing", "median_us"), get(run, "timing", "median_us")
     return "–" if old is None or new is None or base is run else f"{100 * (new / old - 1):+.1f} %"
+
+
+def samples(runs):
+    """Of times that are not of 200 replays."""
+    counts = sorted({run["timing"]["samples"] for run in runs if "timing" in run})
+    return "" if counts in ([], [SAMPLES]) else f"; times of {' or '.join(map(str, counts))} replays"
+
+
+def executable(run):
+    memory = get(run, "executable", "memory_bytes")
+    return [number(get(run, "executable", "instantiate_us")), number(get(run, "executable", "upload_us")), number(get(run, "timing", "launch_cpu_us"), "{:.1f}"),
+            number(None if memory is None else memory / 1e6, "{:.2f}")]
 
 
 def outputs(run):
@@ -61,10 +78,8 @@ def findings(run):
 def variants(runs):
     base = runs[0]
     rows = [[f"`{run['variant']}`", number(run.get("nodes")), f"{number(run.get('streams_predicted'))} / {number(run.get('streams_measured'))}", us(run), change(run, base),
-             number(get(run, "executable", "instantiate_us"), "{:,.0f}"), number(get(run, "timing", "launch_cpu_us"), "{:.1f}"),
-             number(get(run, "executable", "memory_bytes") and run["executable"]["memory_bytes"] / 1e6, "{:.2f}"),
-             findings(run), outputs(run)] for run in runs]
-    return table(["variant", "nodes", "streams predicted / measured", "us median (p10–p90)", "against the first", "instantiate us", "launch CPU us", "MB", "findings", "outputs"], rows)
+             *executable(run), findings(run), outputs(run)] for run in runs]
+    return table(["variant", "nodes", "streams predicted / measured", "us median (p10–p90)", "against the first", *EXECUTABLE, "findings", "outputs"], rows)
 
 
 def sweep(runs, keys):
@@ -75,10 +90,8 @@ def sweep(runs, keys):
         group = tuple(json.dumps(run.get(key)) for key in keys)
         base = first.setdefault(group, run)
         rows.append([f"`{run['variant']}`", *(number(run.get(key), "{}") for key in keys), f"{number(run.get('streams_predicted'))} / {number(run.get('streams_measured'))}", us(run), change(run, base),
-                     number(get(run, "executable", "instantiate_us"), "{:,.0f}"), number(get(run, "timing", "launch_cpu_us"), "{:.1f}"),
-                     number(get(run, "executable", "memory_bytes") and run["executable"]["memory_bytes"] / 1e6, "{:.2f}"), *([findings(run), outputs(run)] if verified else [])])
-    return table(["variant", *keys, "streams predicted / measured", "us median (p10–p90)", "against the group's first", "instantiate us", "launch CPU us", "MB",
-                  *(["findings", "outputs"] if verified else [])], rows)
+                     *executable(run), findings(run) if verified else "–", outputs(run)])
+    return table(["variant", *keys, "streams predicted / measured", "us median (p10–p90)", "against the group's first", *EXECUTABLE, "findings", "outputs"], rows)
 
 
 def serving(runs):
@@ -98,22 +111,22 @@ def page():
     if not newest:
         return None
     text = ["# What the reference models give\n", "Written by `tools/dev/models_report.py` from the files named below, which `tools/gpu_checks/measure_models.py` makes. How each number is",
-            "measured: `../capturing.md`. Times are of single processes, each variant in one of its own; the spread is that of its replays. MB is device",
-            "memory of one executable graph. Recordings in the repository may be of an earlier commit than these tables; what they took then is in them.\n"]
+            f"measured: `../capturing.md`. Times are of single processes, each variant in one of its own; the spread is that of its replays, {SAMPLES} where",
+            "nothing else is said. MB is device memory of one executable graph. Recordings in the repository may be of an earlier commit than these tables; what they took then is in them.\n"]
     for model in [name for name in ORDER if name in newest] + [name for name in newest if name not in ORDER]:
         document = json.loads(newest[model].read_text())
         text.append(f"## {model}\n\n`{newest[model].name}`: {document['gpu'].get('name', 'unknown GPU')}, driver {document['driver']}, {document['date'][:10]}, commit {document['commit']}.\n")
         for job in document["jobs"]:
             runs = [run for run in job["runs"] if run.get("exit_code") in (0, 1, 4)]
             failed = len(job["runs"]) - len(runs)
-            text.append(f"**{job['question'][0].upper()}{job['question'][1:]}** (`{job['command']}`)" + (f", {failed} runs failed" if failed else "") + (f"; commit {job['commit']}" if "commit" in job else "") + "\n")
-            if job["name"] == "memcheck":
+            text.append(f"**{job['question'][0].upper()}{job['question'][1:]}** (`{job['command']}`)" + (f", {failed} runs failed" if failed else "") + samples(runs) + (f"; commit {job['commit']}" if "commit" in job else "") + "\n")
+            if job["name"].startswith("memcheck"):
                 text.append(f"{len(runs)} variants, {number(job.get('memcheck_errors'))} errors.\n")
             elif not runs:
                 text.append("No run went through.\n")
             elif job["name"] == "serving":
                 text.append(serving(runs))
-            elif job["name"] == "stream_cost":
+            elif job["name"] in ("stream_cost", "streams_traced"):
                 text.append(sweep(sorted(runs, key=lambda run: (run["layers"], run.get("connections", 0))), ["layers", "connections"]))
             elif job["name"].startswith(("batches", "large_batches", "tokens", "large_tokens")):
                 text.append(sweep(runs, ["batch"]))
