@@ -112,7 +112,8 @@ def page():
         return None
     text = ["# What the reference models give\n", "Written by `tools/dev/models_report.py` from the files named below, which `tools/gpu_checks/measure_models.py` makes. How each number is",
             f"measured: `../capturing.md`. Times are of single processes, each variant in one of its own; the spread is that of its replays, {SAMPLES} where",
-            "nothing else is said. MB is device memory of one executable graph. Recordings in the repository may be of an earlier commit than these tables; what they took then is in them.\n"]
+            "nothing else is said. MB is device memory of one executable graph. Recordings in the repository may be of an earlier commit than these tables; what they took then is in",
+            "them. What each kernel takes: [kernels.md](kernels.md).\n"]
     for model in [name for name in ORDER if name in newest] + [name for name in newest if name not in ORDER]:
         document = json.loads(newest[model].read_text())
         text.append(f"## {model}\n\n`{newest[model].name}`: {document['gpu'].get('name', 'unknown GPU')}, driver {document['driver']}, {document['date'][:10]}, commit {document['commit']}.\n")
