@@ -148,7 +148,7 @@ def plain_jobs(models):
         yield "large_batches_checked", "kimi_linear", "outputs beyond the published threshold, 9 layers, context 128", [
             "--variant", "gated", "--batch", "1536", "--layers", "9", "--context", "128", "--samples", "0", "--no-trace"]
     if has("nvfp4_preamble"):
-        yield "batches", "nvfp4_preamble", "what the elided launches give at batch 8 and 32", ["--batch", "8,32", "--no-trace"]
+        yield "batches", "nvfp4_preamble", "what the elided launches give at batch 8 and 32, 16 layers", ["--batch", "8,32", "--layers", "16", "--no-trace"]
 
 
 def models_of(cglint):
