@@ -256,14 +256,16 @@ def recordings(place):
     for name, words in (("main_first.tiny.b1.cgl.jsonl.gz", f"{run} 1"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", "two_branch --variant side_first --preset tiny --layers 2 --batch 1"),
                         ("main_first.huge.b1.cgl.jsonl.gz", "two_branch --variant main_first --preset huge --layers 9 --batch 1"), ("odd.gz", f"{run} 1")):
         (place.folder / name).write_bytes(gzip.compress(two_streams(words)))
-    for name, expected, text in (("main_first.tiny.b1.cgl.jsonl.gz", 0, "as expected: no finding"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", 1, "3 streams expected, 2 measured"),
+    good = "main_first.small.b1.l8.cgl.jsonl.gz"
+    shutil.copy(ROOT / "reference_models/two_branch/recordings" / good, place.folder)
+    for name, expected, text in ((good, 0, "as expected: no finding"), ("main_first.tiny.b1.cgl.jsonl.gz", 1, ": CG203 was not checked: the accesses of some kernels are not known"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", 1, "3 streams expected, 2 measured"),
                                  ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 1, "")):
         code, out, err = place.run("two_branch", "--verify-recordings", name)
         check(code == expected and text in out + err, f"{name}: {code} {out} {err}")
         check(all(line.startswith("cglint capture: error: ") for line in err.splitlines()), f"{name}: {err}")
-    code, out, _ = place.run("two_branch", "--verify-recordings", "main_first.tiny.b1.cgl.jsonl.gz", "--format", "json")
+    code, out, _ = place.run("two_branch", "--verify-recordings", good, "--format", "json")
     run = json.loads(out)["runs"][0]
-    check(code == 0 and run["verify"]["ok"] and run["findings"] == [] and run["streams_measured"] == 2 and run["layers"] == 4, f"{run}")
+    check(code == 0 and run["verify"]["ok"] and run["findings"] == [] and run["streams_measured"] == 2 and run["layers"] == 8, f"{run}")
     whole = two_streams(f"{run} 2")
     (place.folder / "main_first.tiny.b2.cgl.jsonl").write_bytes(whole[:len(whole) * 2 // 3])
     code, out, err = place.run("two_branch", "--verify-recordings", "main_first.tiny.b2.cgl.jsonl")
@@ -305,7 +307,8 @@ def other_recordings(place):
         check(verify_as(source, "deepseek_moe", name) == (1, text), f"{name}: {verify_as(source, 'deepseek_moe', name)}")
     check(verify_as(ROOT / "reference_models/kimi_linear/recordings/gated.48b-a3b-tp2.b2048.l4.beside-sequential.cgl.jsonl.gz", "kimi_linear", "gated.48b-a3b-tp2.b2048.l4.cgl.jsonl.gz") ==
           (1, "holds kimi_linear gated 48b-a3b-tp2, 4 layers, batch 2048, beside sequential; asked for was kimi_linear gated 48b-a3b-tp2, 4 layers, batch 2048"), "beside")
-    check(verify_as(ROOT / "tests/data/record/two_streams.cgl.jsonl.gz", "two_branch", "main_first.tiny.b1.cgl.jsonl.gz") == (1, "does not say which run it holds"), "of another program")
+    code, said = verify_as(ROOT / "tests/data/record/two_streams.cgl.jsonl.gz", "two_branch", "main_first.tiny.b1.cgl.jsonl.gz")
+    check(code == 1 and said.endswith("; does not say which run it holds"), f"of another program: {code} {said}")
     code, out, _ = place.run("deepseek_moe", "--verify-recordings", "late_wait.k2-tp8.b1.l8.cgl.jsonl.gz", str(main_first), "--format", "json")
     other, same = json.loads(out)["runs"]
     check(code == 1 and not other["verify"]["ok"] and len(other["verify"]["differences"]) == 1 and "findings" not in other and same["verify"]["ok"], f"{code} {out}")

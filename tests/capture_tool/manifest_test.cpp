@@ -109,6 +109,18 @@ TEST(Manifest, RulesThatMustHaveLooked) {
   EXPECT_EQ(manifest.expected(run)->codes, std::vector<std::string>{"CG605"});
 }
 
+TEST(Manifest, RulesThatMustHaveLookedInAllVariantsButThoseThatStateOthers) {
+  const Manifest manifest = parsed("checked = [\"CG301\", \"CG201\"]\n[[expect]]\nvariant = [\"a\", \"b\"]\ncodes = []\n[[expect]]\nvariant = \"b\"\nchecked = [\"CG404\"]\n");
+  EXPECT_EQ(manifest.expected(key("a"))->checked, (std::vector<std::string>{"CG201", "CG301"}));
+  EXPECT_EQ(manifest.expected(key("b"))->checked, std::vector<std::string>{"CG404"});
+  EXPECT_FALSE(manifest.expected(key("c")));
+}
+
+TEST(Manifest, NamesItsRecordings) {
+  const Manifest manifest = parsed("recordings = [\"*.k2.b1.l8\", \"b.k2.b64.beside-a\"]\n[[expect]]\nvariant = [\"b\", \"a\"]\ncodes = []\n");
+  EXPECT_EQ(manifest.recordings(), (std::vector<std::string>{"a.k2.b1.l8", "b.k2.b1.l8", "b.k2.b64.beside-a"}));
+}
+
 TEST(Manifest, ErrorsNameTheLine) {
   const auto message = [](std::string_view text) {
     const auto manifest = Manifest::parse(text, "m.toml");
@@ -121,6 +133,9 @@ TEST(Manifest, ErrorsNameTheLine) {
   EXPECT_NE(message("[[expect]]\ncodes = []\n").find("needs a variant"), std::string::npos);
   EXPECT_NE(message("[[expect]\n").find("line 1"), std::string::npos);
   EXPECT_NE(message("\nlayers = {k2 = 0}\n").find("line 2"), std::string::npos);
+  EXPECT_NE(message("\nchecked = [1]\n").find("line 2: checked are texts"), std::string::npos);
+  EXPECT_NE(message("recordings = [\"*.k2.b1.cgl.jsonl.gz\"]\n").find("line 1: recordings are texts like"), std::string::npos);
+  EXPECT_NE(message("recordings = \"a.k2.b1\"\n").find("line 1: recordings is a list"), std::string::npos);
   EXPECT_NE(message("sources = [1]\n").find("sources"), std::string::npos);
 }
 

@@ -7,6 +7,24 @@
 #include <toml++/toml.h>
 
 namespace cglint::capture_tool {
+namespace {
+
+// Sorted; the error says what is wrong.
+base::Result<std::vector<std::string>> codes_of(const toml::key& key, const toml::node& content) {
+  static const std::regex kCode("CG[0-9]{3}");
+  const toml::array* const list = content.as_array();
+  if (list == nullptr) return base::make_error(base::ErrorCode::malformed, fmt::format("{} is a list", key.str()));
+  std::vector<std::string> codes;
+  for (const auto& code : *list) {
+    const auto word = code.value<std::string>();
+    if (!word || !std::regex_match(*word, kCode)) return base::make_error(base::ErrorCode::malformed, fmt::format("{} are texts like \"CG101\"", key.str()));
+    codes.push_back(*word);
+  }
+  std::sort(codes.begin(), codes.end());
+  return codes;
+}
+
+}  // namespace
 
 base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view name) {
   const auto wrong = [&](std::uint32_t line, std::string_view what) {
@@ -19,7 +37,6 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
     return wrong(error.source().begin.line, error.description());
   }
   Manifest manifest;
-  static const std::regex kCode("CG[0-9]{3}");
   for (const auto& [key, value] : table) {
     const std::uint32_t line = key.source().begin.line;
     if (key == "summary") continue;  // for readers
@@ -36,6 +53,23 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
         const auto* const count = number.as_integer();
         if (count == nullptr || count->get() < 1 || count->get() > 1024) return wrong(line, "a preset has 1 to 1024 layers");
         manifest.layers_.emplace(preset.str(), static_cast<int>(count->get()));
+      }
+      continue;
+    }
+    if (key == "checked") {
+      auto codes = codes_of(key, value);
+      if (!codes) return wrong(line, codes.error().message);
+      manifest.checked_ = std::move(*codes);
+      continue;
+    }
+    if (key == "recordings") {
+      static const std::regex kName(R"((\*|[^.*]+)\.[^.*]+\.b\d{1,5}(\.l\d{1,4})?(\.beside-[^.*]+)?)");
+      const toml::array* const list = value.as_array();
+      if (list == nullptr) return wrong(line, "recordings is a list");
+      for (const auto& item : *list) {
+        const auto word = item.value<std::string>();
+        if (!word || !std::regex_match(*word, kName)) return wrong(line, "recordings are texts like \"VARIANT.PRESET.b1.l8\" or \"*.PRESET.b1.l8\"");
+        manifest.recordings_.push_back(*word);
       }
       continue;
     }
@@ -63,15 +97,9 @@ base::Result<Manifest> Manifest::parse(std::string_view text, std::string_view n
           if (!word) return wrong(at, fmt::format("{} is a text", field.str()));
           (field == "preset" ? entry.preset : entry.beside) = *word;
         } else if (field == "codes" || field == "checked") {
-          const toml::array* const codes = content.as_array();
-          if (codes == nullptr) return wrong(at, fmt::format("{} is a list", field.str()));
-          std::vector<std::string>& list_of = (field == "codes" ? entry.codes : entry.checked).emplace();
-          for (const auto& code : *codes) {
-            const auto word = code.value<std::string>();
-            if (!word || !std::regex_match(*word, kCode)) return wrong(at, fmt::format("{} are texts like \"CG101\"", field.str()));
-            list_of.push_back(*word);
-          }
-          std::sort(list_of.begin(), list_of.end());
+          auto codes = codes_of(field, content);
+          if (!codes) return wrong(at, codes.error().message);
+          (field == "codes" ? entry.codes : entry.checked) = std::move(*codes);
         } else if (field == "batch_min" || field == "batch_max" || field == "layers_min" || field == "streams" || field == "streams_per_layer") {
           if (!is_count) return wrong(at, fmt::format("{} is a number, 0 or more", field.str()));
           if (field == "batch_min") entry.batch_min = static_cast<int>(number->get());
@@ -98,7 +126,7 @@ std::optional<Expectation> Manifest::expected(const RunKey& run) const {
     if ((!entry.preset.empty() && entry.preset != run.preset) || entry.beside != run.beside || run.batch < entry.batch_min || run.batch > entry.batch_max ||
         run.layers < entry.layers_min)
       continue;
-    if (!result) result.emplace();
+    if (!result) result.emplace().checked = checked_;
     if (entry.codes) result->codes = *entry.codes;
     if (entry.checked) result->checked = *entry.checked;
     if (entry.streams) result->streams = entry.streams;
@@ -122,6 +150,16 @@ int Manifest::layers_of(std::string_view preset) const {
 std::vector<std::string> Manifest::variants() const {
   std::vector<std::string> names;
   for (const auto& [name, entries] : variants_) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> Manifest::recordings() const {
+  std::vector<std::string> names;
+  for (const std::string& name : recordings_) {
+    if (!name.starts_with('*')) names.push_back(name);
+    else for (const auto& [variant, entries] : variants_) names.push_back(variant + name.substr(1));
+  }
+  std::sort(names.begin(), names.end());
   return names;
 }
 

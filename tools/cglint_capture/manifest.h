@@ -40,6 +40,8 @@ class Manifest {
   // Of a run with fewer or more layers than published.
   [[nodiscard]] static std::optional<std::uint32_t> expected_streams(const Expectation& expectation, const RunKey& run);
   [[nodiscard]] std::vector<std::string> variants() const;
+  // What recordings/ holds, sorted: names without .cgl.jsonl.gz, "*" replaced by each variant.
+  [[nodiscard]] std::vector<std::string> recordings() const;
 
  private:
   struct Entry {
@@ -52,6 +54,8 @@ class Manifest {
   std::vector<std::string> sources_;
   std::map<std::string, int, std::less<>> layers_;
   std::map<std::string, std::vector<Entry>, std::less<>> variants_;
+  std::vector<std::string> checked_;     // where no entry states other ones
+  std::vector<std::string> recordings_;  // as stated
 };
 
 }  // namespace cglint::capture_tool
