@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "analysis/order_search.h"
 #include "analysis/stream_model.h"
 #include "manifest.h"
 #include "stack/model.h"
@@ -43,17 +44,26 @@ Graph step_of(const ModelInfo& info, Model& model, bool capturing) {
   return fake_cuda::graph();
 }
 
-std::uint32_t predicted_streams(const Graph& graph) {
+// The graph as the stream model takes it; node i becomes node position[i] where positions are given.
+struct StreamColumns {
   std::vector<analysis::StreamNodeKind> kinds;
-  for (const fake_cuda::Node& node : graph.nodes)
-    kinds.push_back(node.function == "memcpy" ? analysis::StreamNodeKind::memcpy_on_device
-                                              : analysis::StreamNodeKind::kernel);
   std::vector<analysis::StreamEdge> edges;
-  for (const fake_cuda::Edge& edge : graph.edges)
-    edges.push_back(
-        {edge.from, edge.to,
-         edge.programmatic ? analysis::StreamEdgeType::programmatic : analysis::StreamEdgeType::full});
-  return analysis::predict_stream_count({kinds, edges});
+  explicit StreamColumns(const Graph& graph, std::span<const std::uint32_t> position = {})
+      : kinds(graph.nodes.size()) {
+    const auto at = [&](std::uint32_t node) { return position.empty() ? node : position[node]; };
+    for (std::uint32_t i = 0; i < graph.nodes.size(); ++i)
+      kinds[at(i)] = graph.nodes[i].function == "memcpy" ? analysis::StreamNodeKind::memcpy_on_device
+                                                         : analysis::StreamNodeKind::kernel;
+    for (const fake_cuda::Edge& edge : graph.edges)
+      edges.push_back(
+          {at(edge.from), at(edge.to),
+           edge.programmatic ? analysis::StreamEdgeType::programmatic : analysis::StreamEdgeType::full});
+  }
+  analysis::StreamGraph view() const { return {kinds, edges, {}}; }
+};
+
+std::uint32_t predicted_streams(const Graph& graph) {
+  return analysis::predict_stream_count(StreamColumns(graph).view());
 }
 
 std::size_t null_inputs(const Graph& graph) {
@@ -389,6 +399,45 @@ TEST(JoinBeforeResidual, KeepsTheProgrammaticChainUnlessACopyBreaksIt) {
   EXPECT_EQ(full_edges_into_main_kernels("main_first"), 0);
   EXPECT_EQ(full_edges_into_main_kernels("join_before_residual"), 0);
   EXPECT_EQ(full_edges_into_main_kernels("copy_before_residual"), 5);
+}
+
+// At published depth: whatever the order of recording, another one that keeps every dependency takes three streams.
+TEST(FixSearch, BringsEveryOrderOfK2ToThreeStreams) {
+  setenv("CGLINT_CUBLASLT", "/nonexistent", 1);
+  for (const auto& [variant, streams] : {std::pair("mla_main_moe_main", 3U), {"mla_side_moe_main", 63U},
+                                         {"mla_main_moe_side", 62U}, {"mla_side_moe_side", 122U}}) {
+    SCOPED_TRACE(variant);
+    StackOptions options;
+    options.variant = variant;
+    options.layers = 61;
+    Loaded loaded(k2_full_model(), options);
+    const Graph graph = step_of(k2_full_model(), *loaded.model, true);
+    const StreamColumns columns(graph);
+    analysis::OrderSearchInput input;
+    input.graph = columns.view();
+    std::vector<std::int32_t> capture_stream;
+    std::vector<std::uint32_t> label;
+    std::vector<std::string> names;
+    for (const fake_cuda::Node& node : graph.nodes) {
+      capture_stream.push_back(static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(node.stream)));
+      const auto known = std::find(names.begin(), names.end(), node.function);
+      label.push_back(static_cast<std::uint32_t>(known - names.begin()));
+      if (known == names.end()) names.push_back(node.function);
+    }
+    input.capture_stream = capture_stream;
+    input.label = label;
+    input.needed_streams = 2;  // the graph's width
+    const analysis::OrderSearchResult result = analysis::search_order(input);
+    EXPECT_EQ(result.streams_before, streams);
+    EXPECT_EQ(result.streams_after, 3U);
+    // What it says holds of a graph that is recorded in this order.
+    ASSERT_EQ(result.order.size(), graph.nodes.size());
+    std::vector<std::uint32_t> position(graph.nodes.size(), ~0U);
+    for (std::uint32_t i = 0; i < result.order.size(); ++i) position[result.order[i]] = i;
+    ASSERT_EQ(std::count(position.begin(), position.end(), ~0U), 0) << "each node once";
+    for (const fake_cuda::Edge& edge : graph.edges) ASSERT_LT(position[edge.from], position[edge.to]);
+    EXPECT_EQ(analysis::predict_stream_count(StreamColumns(graph, position).view()), 3U);
+  }
 }
 
 // A draft model of one layer has no experts.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/order_search.h"
 #include "analysis/predicted_streams.h"
 #include "unit/import/import_helpers.h"
 
@@ -55,6 +56,39 @@ TEST(ModelRecordings, EveryReplayHasThePredictedStreams) {
   EXPECT_GE(replays, 25U);
   EXPECT_GE(programmatic, 3000U);
   EXPECT_GE(most_streams, 16U) << "the explosions are among them";
+}
+
+// Both branches of k2_full enqueued first take two streams a layer; another order of the same nodes takes three in all.
+TEST(ModelRecordings, TheFixSearchBringsTheWorstOfK2ToThreeStreams) {
+  for (const auto& [variant, streams] : {std::pair("mla_side_moe_side", 16U), {"mla_side_moe_main", 10U}, {"mla_main_moe_side", 9U}}) {
+    const std::string path = std::string(CGLINT_REFERENCE_MODELS) + "/k2_full/recordings/" + variant + ".k2-tp8.b1.l8.cgl.jsonl.gz";
+    SCOPED_TRACE(path);
+    const auto recording = testing::read_with("capture", testing::read_text(path));
+    ASSERT_TRUE(recording);
+    std::size_t searched = 0;
+    for (const auto& graph : recording->graphs) {
+      if (graph == nullptr || graph->replays.empty()) continue;
+      const auto run = analysis::run_stream_model(*recording, *graph);
+      ASSERT_TRUE(run);
+      std::vector<std::uint32_t> label;
+      std::vector<std::int32_t> capture_stream;
+      for (const ir::NodeId node : graph->nodes()) {
+        label.push_back(graph->name[node].index());
+        capture_stream.push_back(static_cast<std::int32_t>(graph->capture_stream[node].index()));
+      }
+      analysis::OrderSearchInput input;
+      input.graph = run->columns.view();
+      input.label = label;
+      input.capture_stream = capture_stream;
+      input.needed_streams = 2;  // the graph's width
+      const analysis::OrderSearchResult result = analysis::search_order(input);
+      EXPECT_EQ(result.streams_before, streams);
+      EXPECT_EQ(result.streams_after, 3U);
+      EXPECT_FALSE(result.edits.empty());
+      ++searched;
+    }
+    EXPECT_EQ(searched, 1U);
+  }
 }
 
 }  // namespace
