@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sstream>
 
 namespace cglint::tables {
 namespace {
@@ -44,6 +45,21 @@ TEST(MoeConfigFile, ReadsWhatItWrites) {
   const auto again = parse_moe_config(format_moe_config(configs));
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(*again, configs);
+}
+
+// What the tuner left behind: names and texts as the writer would give them again, and found under the key that they are named by.
+TEST(MoeConfigFile, CommittedTablesAreWrittenAsTheyWereRead) {
+  const std::string folder = CGLINT_MOE_TABLES;
+  const auto directory = MoeConfigDirectory::read(folder);
+  ASSERT_TRUE(directory.has_value()) << directory.error().to_string();
+  EXPECT_GE(directory->files().size(), 2U);
+  for (const auto& [key, file] : directory->files()) {
+    EXPECT_EQ(file.path, folder + "/" + moe_config_file_name(key));
+    EXPECT_EQ(key.block_shape, (std::vector<std::int64_t>{128, 128}));
+    std::stringstream text;
+    text << std::ifstream(file.path).rdbuf();
+    EXPECT_EQ(format_moe_config(file.configs), text.str()) << file.path;
+  }
 }
 
 TEST(MoeConfigFile, SkipsWhatItDoesNotKnow) {
