@@ -25,7 +25,7 @@ struct CuptiApi {
   decltype(&cuptiActivityFlushAll) activity_flush_all = nullptr;
   // May be missing: CUPTI stays in the process to its end.
   decltype(&cuptiFinalize) finalize = nullptr;
-  // May be missing (before CUDA 12.6 or so): says who holds CUPTI.
+  // May be missing (before CUDA 12.6 or so): says who holds CUPTI. Whoever used it cannot trace through the functions above from 13.2 on.
   decltype(&cuptiSubscribe_v2) subscribe_v2 = nullptr;
   std::uint32_t version = 0;  // CUPTI_API_VERSION at run time
   std::string path;           // of the library

@@ -670,7 +670,9 @@ void at_exit() {
 std::string subscribe() {
   std::array<char, 128> holder{};
   CUptiResult result;
-  if (cupti->subscribe_v2 != nullptr) {
+  // From CUDA 13.2 on CUPTI refuses to trace with the first interface of the activity API for who subscribed with the second.
+  constexpr std::uint32_t kCuda13_2 = 130200;
+  if (cupti->subscribe_v2 != nullptr && cupti->version < kCuda13_2) {
     CUpti_SubscriberParams params{};
     params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
     params.subscriberName = "cglint";
