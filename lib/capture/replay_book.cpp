@@ -11,14 +11,35 @@ std::string_view activity_kind_name(ActivityKind kind) {
   return kind == ActivityKind::kernel ? "kernel" : kind == ActivityKind::memcpy ? "memcpy" : "memset";
 }
 
+namespace {
+
+// Which structures a range of CUPTI versions hands out. Each grew at its end only, behind what is read here.
+struct Versions {
+  std::uint32_t first, last;
+  std::string_view kernel, memcpy, memset;
+};
+constexpr Versions kVersions[] = {
+    // 12.0 (19), 12.2 (20) and on to 12.6 (24); 25 is no release's number, and what comes before and after it is read alike.
+    {19, 25, "CUpti_ActivityKernel9", "CUpti_ActivityMemcpy5", "CUpti_ActivityMemset4"},
+    // 12.8 (26), 12.9 (27), its first update (28)
+    {26, 28, "CUpti_ActivityKernel9", "CUpti_ActivityMemcpy6", "CUpti_ActivityMemset4"},
+    // From 13.0 on the number is the CUDA version with four more digits, the last two for updates.
+    {130000, 130099, "CUpti_ActivityKernel10", "CUpti_ActivityMemcpy6", "CUpti_ActivityMemset4"},
+    // After CUPTI's published reference, not seen run: 13.1 to 13.5.
+    {130100, 130299, "CUpti_ActivityKernel11", "CUpti_ActivityMemcpy6", "CUpti_ActivityMemset4"},
+    {130300, 130399, "CUpti_ActivityKernel12", "CUpti_ActivityMemcpy6", "CUpti_ActivityMemset4"},
+    {130400, 130599, "CUpti_ActivityKernel13", "CUpti_ActivityMemcpy7", "CUpti_ActivityMemset5"},
+};
+
+}  // namespace
+
 std::optional<ActivityLayout> activity_layout(ActivityKind kind, std::uint32_t cupti_version) {
-  // 18 is CUPTI 12.0; from 13.0 on the number is the CUDA version with four more digits. The records grew at
-  // their ends only.
-  const bool known =
-      (cupti_version >= 18 && cupti_version < 100) || (cupti_version >= 130000 && cupti_version < 140000);
-  if (!known) return std::nullopt;
-  if (kind == ActivityKind::kernel) return ActivityLayout{16, 24, 40, 48, 92, 144, 152};
-  return ActivityLayout{16, 24, 32, 40, 44, 64, 72};  // CUpti_ActivityMemcpy5 on, CUpti_ActivityMemset4 on
+  for (const Versions& each : kVersions) {
+    if (cupti_version < each.first || cupti_version > each.last) continue;
+    if (kind == ActivityKind::kernel) return ActivityLayout{each.kernel, 16, 24, 40, 48, 92, 144};
+    return ActivityLayout{kind == ActivityKind::memcpy ? each.memcpy : each.memset, 16, 24, 32, 40, 44, 64};
+  }
+  return std::nullopt;
 }
 
 ActivityOp read_activity(ActivityKind kind, const ActivityLayout& layout, const unsigned char* record) {

@@ -19,11 +19,12 @@ namespace cglint::capture {
 
 // Where the fields of one kind of activity record are, in bytes.
 struct ActivityLayout {
-  std::uint16_t start, end, device, stream, correlation, graph_node, size;
+  std::string_view record;  // CUPTI's name of the structure
+  std::uint16_t start, end, device, stream, correlation, graph_node;
 };
 enum class ActivityKind : std::uint8_t { kernel, memcpy, memset };
 std::string_view activity_kind_name(ActivityKind kind);
-// `cupti_version`: cuptiGetVersion's. Known: CUPTI 12.0 (18) to 13.x; nothing is guessed about others.
+// `cupti_version`: cuptiGetVersion's. Known: CUPTI 12.0 (19) to 13.5 (1305xx); nothing is guessed about others.
 std::optional<ActivityLayout> activity_layout(ActivityKind kind, std::uint32_t cupti_version);
 
 struct ActivityOp {

@@ -31,28 +31,6 @@ using capture::kNone;
 using capture::NodeOrigin;
 using capture::SyncCall;
 
-// The offsets that replay_book knows, against the headers that this was compiled with.
-constexpr capture::ActivityLayout kKernel{16, 24, 40, 48, 92, 144, 152};
-static_assert(offsetof(CUpti_ActivityKernel9, start) == kKernel.start &&
-              offsetof(CUpti_ActivityKernel9, end) == kKernel.end &&
-              offsetof(CUpti_ActivityKernel9, deviceId) == kKernel.device &&
-              offsetof(CUpti_ActivityKernel9, streamId) == kKernel.stream &&
-              offsetof(CUpti_ActivityKernel9, correlationId) == kKernel.correlation &&
-              offsetof(CUpti_ActivityKernel9, graphNodeId) == kKernel.graph_node);
-constexpr capture::ActivityLayout kCopy{16, 24, 32, 40, 44, 64, 72};
-static_assert(offsetof(CUpti_ActivityMemcpy5, start) == kCopy.start &&
-              offsetof(CUpti_ActivityMemcpy5, end) == kCopy.end &&
-              offsetof(CUpti_ActivityMemcpy5, deviceId) == kCopy.device &&
-              offsetof(CUpti_ActivityMemcpy5, streamId) == kCopy.stream &&
-              offsetof(CUpti_ActivityMemcpy5, correlationId) == kCopy.correlation &&
-              offsetof(CUpti_ActivityMemcpy5, graphNodeId) == kCopy.graph_node);
-static_assert(offsetof(CUpti_ActivityMemset4, start) == kCopy.start &&
-              offsetof(CUpti_ActivityMemset4, end) == kCopy.end &&
-              offsetof(CUpti_ActivityMemset4, deviceId) == kCopy.device &&
-              offsetof(CUpti_ActivityMemset4, streamId) == kCopy.stream &&
-              offsetof(CUpti_ActivityMemset4, correlationId) == kCopy.correlation &&
-              offsetof(CUpti_ActivityMemset4, graphNodeId) == kCopy.graph_node);
-
 template <typename T>
 Handle handle_of(T* pointer) {
   return reinterpret_cast<Handle>(pointer);
@@ -631,16 +609,18 @@ void CUPTIAPI on_buffer_requested(std::uint8_t** buffer, std::size_t* size, std:
 void CUPTIAPI on_buffer_completed(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
                                   std::size_t valid_size) {
   try {
+    using Kind = capture::ActivityKind;
+    const auto kernel = capture::activity_layout(Kind::kernel, cupti->version), memcpy = capture::activity_layout(Kind::memcpy, cupti->version),
+               memset = capture::activity_layout(Kind::memset, cupti->version);
     std::vector<capture::ActivityOp> operations;
     CUpti_Activity* record = nullptr;
     while (valid_size != 0 && cupti->activity_get_next_record(buffer, valid_size, &record) == CUPTI_SUCCESS) {
-      const auto read = [&](capture::ActivityKind kind) {
-        operations.push_back(capture::read_activity(kind, *capture::activity_layout(kind, cupti->version),
-                                                    reinterpret_cast<const unsigned char*>(record)));
+      const auto read = [&](Kind kind, const capture::ActivityLayout& layout) {
+        operations.push_back(capture::read_activity(kind, layout, reinterpret_cast<const unsigned char*>(record)));
       };
-      if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) read(capture::ActivityKind::kernel);
-      if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) read(capture::ActivityKind::memcpy);
-      if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) read(capture::ActivityKind::memset);
+      if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) read(Kind::kernel, *kernel);
+      if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) read(Kind::memcpy, *memcpy);
+      if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) read(Kind::memset, *memset);
     }
     std::size_t dropped = 0;
     cupti->activity_get_num_dropped_records(context, stream, &dropped);
@@ -703,8 +683,8 @@ std::string start() {
   cupti = new cuda::CuptiApi;
   if (std::string problem = cuda::load_cupti(*cupti, driver_version); !problem.empty()) return problem;
   recorder = new Recorder(settings_from_environment(), *driver, *cupti);
-  recorder->set_layouts_known(
-      capture::activity_layout(capture::ActivityKind::kernel, cupti->version).has_value());
+  if (!capture::activity_layout(capture::ActivityKind::kernel, cupti->version))
+    recorder->refuse_replays("the record layouts of this CUPTI version are not known");
   if (std::string problem = subscribe(); !problem.empty()) return problem;
   owner = getpid();
   bool enabled = true;
@@ -728,7 +708,7 @@ std::string start() {
   if (recorder->records_replays()) {
     if (cupti->activity_register_callbacks(on_buffer_requested, on_buffer_completed) != CUPTI_SUCCESS ||
         !start_tracing()) {
-      recorder->set_layouts_known(false);
+      recorder->refuse_replays("CUPTI refused to trace it");
       log_line("CUPTI refused to trace GPU activity: graphs are recorded without replays");
     }
   }

@@ -275,10 +275,8 @@ bool Recorder::open_file() {
   std::string lines;
   capture::write_header("cglint record", records_replays(), static_cast<std::uint64_t>(time(nullptr)), lines);
   capture::write_process(process, lines);
-  if (settings_.replays != 0 && !layouts_known_)
-    capture::write_loss(
-        "data_loss", "GPU activity was not recorded: the record layouts of this CUPTI version are not known",
-        1, lines);
+  if (settings_.replays != 0 && no_replays_ != nullptr)
+    capture::write_loss("data_loss", std::string("GPU activity was not recorded: ") + no_replays_, 1, lines);
   if (!problem.empty() || !file_.write(lines)) {
     open_failed_ = true;
     switch_off(problem.empty() ? "cannot write " + file_.path() : problem);

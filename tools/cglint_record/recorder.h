@@ -149,8 +149,8 @@ class Recorder {
   void blocks_missed() { blocks_missed_.fetch_add(1, std::memory_order_relaxed); }
 
   // Replays: clones while a graph is instantiated, then operations as CUPTI hands them over.
-  void set_layouts_known(bool known) { layouts_known_ = known; }
-  [[nodiscard]] bool records_replays() const { return settings_.replays != 0 && layouts_known_; }
+  void refuse_replays(const char* why) { no_replays_ = why; }
+  [[nodiscard]] bool records_replays() const { return settings_.replays != 0 && no_replays_ == nullptr; }
   void add_clone(const Instantiation& instantiation, capture::Handle original, std::uint64_t clone_id);
   void add_operations(std::span<const capture::ActivityOp> operations, std::size_t dropped);
 
@@ -193,7 +193,7 @@ class Recorder {
   std::atomic<bool> flush_requested_{false}, blocks_expected_{false};
   std::atomic<std::uint64_t> flushes_{0}, blocks_missed_{0};
   std::atomic<std::uint64_t> flush_due_ns_{0}, first_capture_ns_{0}, graph_launches_{0};
-  bool layouts_known_ = false;
+  const char* no_replays_ = nullptr;  // why there are none
 
   std::mutex output_;
   capture::RecordFile file_;

@@ -30,6 +30,7 @@
 #include "capture/replay_book.h"
 #include "capture/stack_table.h"
 #include "example.h"
+#include "unit/capture/activity_records.h"
 
 namespace cglint::capture {
 namespace {
@@ -461,30 +462,33 @@ TEST(RecordFile, PastTheLimitOfAFileTheProgramGoesOn) {
 }
 
 TEST(ReplayBook, LayoutsOfUnknownVersionsAreNotGuessed) {
-  for (const std::uint32_t known : {18U, 22U, 28U, 130000U, 130400U})
-    EXPECT_TRUE(activity_layout(ActivityKind::kernel, known).has_value()) << known;
-  for (const std::uint32_t unknown : {0U, 17U, 100U, 129999U, 140000U})
-    EXPECT_FALSE(activity_layout(ActivityKind::memset, unknown).has_value()) << unknown;
+  for (const ActivityKind kind : {ActivityKind::kernel, ActivityKind::memcpy, ActivityKind::memset})
+    for (const std::uint32_t unknown : {0U, 17U, 18U, 29U, 100U, 129999U, 130600U, 140000U})
+      EXPECT_FALSE(activity_layout(kind, unknown).has_value()) << unknown;
 }
 
-TEST(ReplayBook, RecordsAreReadByOffset) {
-  for (const ActivityKind kind : {ActivityKind::kernel, ActivityKind::memcpy, ActivityKind::memset}) {
-    const ActivityLayout layout = *activity_layout(kind, 130000);
-    std::vector<unsigned char> record(layout.size, 0xee);
-    const auto put = [&](std::uint16_t offset, auto value) {
-      std::memcpy(record.data() + offset, &value, sizeof value);
-    };
-    put(layout.start, std::uint64_t{5}), put(layout.end, std::uint64_t{9}),
-        put(layout.device, std::uint32_t{1});
-    put(layout.stream, std::uint32_t{7}), put(layout.correlation, std::uint32_t{33}),
-        put(layout.graph_node, std::uint64_t{1} << 32);
-    const ActivityOp op = read_activity(kind, layout, record.data());
-    EXPECT_EQ(op.start_ns, 5U);
-    EXPECT_EQ(op.end_ns, 9U);
-    EXPECT_EQ(op.device, 1U);
-    EXPECT_EQ(op.stream, 7U);
-    EXPECT_EQ(op.correlation, 33U);
-    EXPECT_EQ(op.node_id, std::uint64_t{1} << 32);
+TEST(ReplayBook, RecordsOfEveryVersionAreReadByOffset) {
+  for (const VersionRecords& version : kVersionRecords) {
+    const std::pair<ActivityKind, std::string_view> records[] = {
+        {ActivityKind::kernel, version.kernel}, {ActivityKind::memcpy, version.memcpy}, {ActivityKind::memset, version.memset}};
+    for (const auto& [kind, name] : records) {
+      const auto layout = activity_layout(kind, version.version);
+      ASSERT_TRUE(layout.has_value()) << version.version;
+      EXPECT_EQ(layout->record, name) << version.version;
+      ActivityOp made;
+      made.start_ns = 0x1122334455667788, made.end_ns = 0x1122334455667799;
+      made.device = 3, made.stream = 17, made.correlation = 4711, made.node_id = std::uint64_t{5} << 32 | 9;
+      const std::vector<unsigned char> record = made_record(name, 10, made);
+      ASSERT_FALSE(record.empty()) << name;
+      const ActivityOp op = read_activity(kind, *layout, record.data());
+      EXPECT_EQ(op.kind, kind);
+      EXPECT_EQ(op.start_ns, made.start_ns) << name;
+      EXPECT_EQ(op.end_ns, made.end_ns) << name;
+      EXPECT_EQ(op.device, made.device) << name;
+      EXPECT_EQ(op.stream, made.stream) << name;
+      EXPECT_EQ(op.correlation, made.correlation) << name;
+      EXPECT_EQ(op.node_id, made.node_id) << name;
+    }
   }
 }
 

@@ -40,5 +40,7 @@ Driver& driver();
 // Tells the subscriber, if there is one. `finalized`: how often CUPTI was shut down.
 void tell(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data);
 int finalized();
+// Activity records, in one buffer. False if nobody wants them.
+bool hand_over(const std::vector<std::vector<unsigned char>>& records);
 
 }  // namespace fake

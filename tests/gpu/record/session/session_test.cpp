@@ -14,6 +14,7 @@
 
 #include "fake_driver.h"
 #include "import/common/importer.h"
+#include "unit/capture/activity_records.h"
 
 namespace cglint {
 namespace {
@@ -206,6 +207,16 @@ class Program {
     CUgraphExec exec = handle<CUgraphExec>(0x90000 + 0x100 * execs_++);
     cuGraphInstantiateWithFlags_params params{&exec, graph, 0};
     call(CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", params, [&] {
+      clones_.clear();
+      for (const CUgraphNode node : fake::driver().graphs.at(graph).nodes) {
+        CUpti_GraphData cloned{};
+        cloned.originalGraph = graph;
+        cloned.originalNode = node;
+        cloned.graph = handle<CUgraph>(0x60000);
+        cloned.node = reinterpret_cast<CUgraphNode>(new fake::Node);
+        resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, cloned);
+        clones_.push_back(reinterpret_cast<std::uint64_t>(cloned.node));  // its id
+      }
       CUpti_GraphData data{};
       data.graph = graph;
       data.graphExec = exec;
@@ -215,6 +226,8 @@ class Program {
     });
     return exec;
   }
+  // The ids of the nodes that the last instantiation made.
+  [[nodiscard]] const std::vector<std::uint64_t>& clones() const { return clones_; }
   void launch_graph(CUgraphExec exec, std::uintptr_t stream = kMain) {
     cuGraphLaunch_params params{exec, handle<CUstream>(stream)};
     call(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch, "cuGraphLaunch", params, [] { return CUDA_SUCCESS; });
@@ -256,6 +269,7 @@ class Program {
   void* library_ = nullptr;
   std::uintptr_t graphs_ = 0, execs_ = 0;
   std::map<std::uintptr_t, fake::Capture> events_;
+  std::vector<std::uint64_t> clones_;
 };
 
 // Runs the scenario in a process of its own, with exit handlers if `in_order`; reads its file.
@@ -583,7 +597,7 @@ TEST(RecordSession, LeavesTheProcessWhenAsked) {
   EXPECT_TRUE(said);
 }
 
-TEST(RecordSession, AnotherToolHasCupti) {
+void another_tool_has_cupti(const char* version, const std::string& named) {
   const std::string folder = std::filesystem::temp_directory_path() / ("cglint-session-" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
   testing::internal::CaptureStderr();
@@ -591,6 +605,7 @@ TEST(RecordSession, AnotherToolHasCupti) {
   if (child == 0) {
     setenv("CGLINT_RECORD_OUT", folder.c_str(), 1);
     setenv("CGLINT_RECORD_OUT_FOLDER", "1", 1);
+    setenv("CGLINT_FAKE_CUPTI", version, 1);
     setenv("CGLINT_FAKE_HOLDER", "CUPTI for some profiler", 1);
     Program p;
     p.begin(Program::kMain);
@@ -601,9 +616,13 @@ TEST(RecordSession, AnotherToolHasCupti) {
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "cglint: CUPTI is in use by some profiler; this process is not recorded\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "cglint: CUPTI is in use by " + named + "; this process is not recorded\n");
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::filesystem::remove_all(folder);
+}
+TEST(RecordSession, AnotherToolHasCupti) {
+  another_tool_has_cupti("130001", "some profiler");
+  another_tool_has_cupti("130200", "another tool");
 }
 
 // What `cglint record` learns of a process without a file of its own.
@@ -677,6 +696,68 @@ TEST(RecordSession, NothingOutsideCaptureWithoutEager) {
       true, {{"CGLINT_RECORD_EAGER", "0"}});
   EXPECT_EQ(graph_of(recording, ir::GraphRole::eager), nullptr);
   EXPECT_FALSE(graph_of(recording, ir::GraphRole::captured)->facts.contains(ir::Fact::eager_launches));
+}
+
+// A kernel, a copy and a fill, replayed: the records that a CUPTI of this version hands out, made by hand.
+ir::Recording replayed(const capture::VersionRecords& version, bool is_known) {
+  const std::string number = std::to_string(version.version);
+  return recorded(
+      [&](Program& p) {
+        const CUgraph graph = p.make_graph();
+        p.add_kernel(graph);
+        p.add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY);
+        p.add_node(graph, CU_GRAPH_NODE_TYPE_MEMSET);
+        const CUgraphExec exec = p.instantiate(graph);
+        p.launch_graph(exec);
+        const auto record = [&](std::string_view name, CUpti_ActivityKind kind, std::size_t node, std::uint64_t start) {
+          capture::ActivityOp op;
+          op.start_ns = start, op.end_ns = start + 50, op.device = 2, op.stream = 7 + static_cast<std::uint32_t>(node);
+          op.correlation = 41, op.node_id = p.clones().at(node);
+          return capture::made_record(name, kind, op);
+        };
+        const bool taken = fake::hand_over({record(version.kernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 0, 1000),
+                                            record(version.memcpy, CUPTI_ACTIVITY_KIND_MEMCPY, 1, 1100),
+                                            record(version.memset, CUPTI_ACTIVITY_KIND_MEMSET, 2, 1300)});
+        if (taken != is_known || p.flush() != 0) _exit(96);
+      },
+      is_known, {{"CGLINT_RECORD_REPLAYS", "1"}, {"CGLINT_FAKE_CUPTI", number.c_str()}});
+}
+
+TEST(RecordSession, ReplaysWithTheRecordsOfEachCuptiVersion) {
+  for (const capture::VersionRecords& version : capture::kVersionRecords) {
+    const ir::Recording recording = replayed(version, true);
+    const ir::Graph* const graph = graph_of(recording, ir::GraphRole::built);
+    ASSERT_NE(graph, nullptr) << version.version;
+    ASSERT_EQ(graph->replays.size(), 1U) << version.version;
+    const ir::ReplayOps ops = graph->ops(graph->replays[ir::ReplayId(0)]);
+    ASSERT_EQ(ops.size(), 3U) << version.version;
+    const ir::NodeKind kinds[] = {ir::NodeKind::kernel, ir::NodeKind::memcpy, ir::NodeKind::memset};
+    const std::int64_t starts[] = {0, 100, 300};
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(ops[i].node, ir::NodeId(i)) << version.version;
+      EXPECT_EQ(ops[i].kind, kinds[i]) << version.version;
+      EXPECT_EQ(ops[i].start_ns - ops[0].start_ns, starts[i]) << version.version;
+      EXPECT_EQ(ops[i].dur_ns(), 50) << version.version;
+      EXPECT_EQ(ops[i].stream, 7U + i) << version.version;
+      EXPECT_EQ(ops[i].device, 2) << version.version;
+    }
+  }
+}
+
+TEST(RecordSession, NoReplaysWithACuptiWhoseRecordsAreNotKnown) {
+  for (const std::uint32_t unknown : {18U, 130600U}) {
+    const ir::Recording recording =
+        replayed({unknown, "CUpti_ActivityKernel10", "CUpti_ActivityMemcpy6", "CUpti_ActivityMemset4"}, false);
+    const ir::Graph* const graph = graph_of(recording, ir::GraphRole::built);
+    ASSERT_NE(graph, nullptr) << unknown;
+    EXPECT_EQ(graph->node_count(), 3U);
+    EXPECT_TRUE(graph->replays.empty());
+    EXPECT_FALSE(graph->facts.contains(ir::Fact::replay_times));
+    bool said = false;
+    for (const ir::Loss& loss : recording.losses)
+      said = said || recording.text(loss.what).find("the record layouts of this CUPTI version are not known") != std::string_view::npos;
+    EXPECT_TRUE(said) << unknown;
+  }
 }
 
 }  // namespace
