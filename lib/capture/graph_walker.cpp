@@ -352,13 +352,15 @@ FunctionRecord read_function(const cuda::DriverApi& driver, CUfunction function)
 }
 
 std::span<const unsigned char> packed_arguments(void** extra) {
-  const unsigned char* bytes = nullptr;
-  std::size_t size = 0;
-  for (int i = 0; extra != nullptr && i < 8 && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) bytes = static_cast<const unsigned char*>(extra[i + 1]);
-    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<const std::size_t*>(extra[i + 1]);
+  const void *bytes = nullptr, *size = nullptr;
+  constexpr int kMostEntries = 8;
+  for (int i = 0; extra != nullptr && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+    const bool is_pointer = extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER;
+    if (i == kMostEntries || (!is_pointer && extra[i] != CU_LAUNCH_PARAM_BUFFER_SIZE)) return {};
+    (is_pointer ? bytes : size) = extra[i + 1];
   }
-  return bytes == nullptr ? std::span<const unsigned char>() : std::span(bytes, size);
+  if (bytes == nullptr || size == nullptr) return {};
+  return {static_cast<const unsigned char*>(bytes), *static_cast<const std::size_t*>(size)};
 }
 
 std::vector<GraphRecord> walk_graph(const WalkContext& context, CUgraph graph) {

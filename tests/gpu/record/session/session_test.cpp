@@ -3,11 +3,13 @@
 // process of its own and is judged by its capture file.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -74,12 +76,16 @@ class Program {
   CUresult launch(std::uintptr_t stream, std::uint64_t address, CUresult refused = CUDA_SUCCESS) {
     std::uint32_t number = 7;
     std::array<void*, 2> arguments = {&address, &number};
+    return launch(stream, arguments.data(), nullptr, refused);
+  }
+  CUresult launch(std::uintptr_t stream, void** arguments, void** extra, CUresult refused = CUDA_SUCCESS) {
     cuLaunchKernel_params params{};
     params.f = handle<CUfunction>(0x5000);
     params.gridDimX = params.gridDimY = params.gridDimZ = 1;
     params.blockDimX = params.blockDimY = params.blockDimZ = 1;
     params.hStream = handle<CUstream>(stream);
-    params.kernelParams = arguments.data();
+    params.kernelParams = arguments;
+    params.extra = extra;
     fake::driver().functions[params.f] = "_Z4stepPfi";
     return call(
         CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel", params,
@@ -181,6 +187,16 @@ class Program {
       return CUDA_SUCCESS;
     });
     return node;
+  }
+  // What the driver tells of a kernel node.
+  void set_arguments(CUgraphNode node, void** each, void** packed) {
+    CUDA_KERNEL_NODE_PARAMS_v2& kernel = reinterpret_cast<fake::Node*>(node)->kernel;
+    kernel.func = handle<CUfunction>(0x5000);
+    kernel.gridDimX = kernel.gridDimY = kernel.gridDimZ = 1;
+    kernel.blockDimX = kernel.blockDimY = kernel.blockDimZ = 1;
+    kernel.kernelParams = each;
+    kernel.extra = packed;
+    fake::driver().functions[kernel.func] = "_Z4stepPfi";
   }
   CUgraphNode add_node(CUgraph graph, CUgraphNodeType type) {
     CUgraphNode node = nullptr;
@@ -757,6 +773,131 @@ TEST(RecordSession, NoReplaysWithACuptiWhoseRecordsAreNotKnown) {
     for (const ir::Loss& loss : recording.losses)
       said = said || recording.text(loss.what).find("the record layouts of this CUPTI version are not known") != std::string_view::npos;
     EXPECT_TRUE(said) << unknown;
+  }
+}
+
+// A kernel's arguments, an address and a 4-byte number, one by one and packed. Behind the packed ones nothing can be read.
+class Arguments {
+ public:
+  explicit Arguments(std::uint64_t address, std::size_t packed_bytes = 12) : address_(address), bytes_(packed_bytes) {
+    const auto page = static_cast<std::size_t>(getpagesize());
+    auto* const pages = static_cast<unsigned char*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (pages == MAP_FAILED || mprotect(pages + page, page, PROT_NONE) != 0) _exit(95);
+    std::array<unsigned char, 12> whole;
+    std::memcpy(whole.data(), &address_, 8), std::memcpy(whole.data() + 8, &number_, 4);
+    buffer_ = pages + page - bytes_;
+    std::memcpy(buffer_, whole.data(), bytes_);
+  }
+  void** each() { return each_.data(); }
+  void** packed() { return extra({CU_LAUNCH_PARAM_BUFFER_POINTER, buffer_, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes_}); }
+  void** packed_size_first() { return extra({CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes_, CU_LAUNCH_PARAM_BUFFER_POINTER, buffer_}); }
+  void** packed_without_size() { return extra({CU_LAUNCH_PARAM_BUFFER_POINTER, buffer_}); }
+  void** packed_and_more() {
+    return extra({CU_LAUNCH_PARAM_BUFFER_POINTER, buffer_, handle<void*>(0x17), &number_, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes_});
+  }
+
+ private:
+  void** extra(std::vector<void*> entries) {
+    entries.push_back(CU_LAUNCH_PARAM_END);
+    extra_ = std::move(entries);
+    return extra_.data();
+  }
+  std::uint64_t address_;
+  std::uint32_t number_ = 7;
+  std::size_t bytes_;
+  unsigned char* buffer_ = nullptr;
+  std::array<void*, 2> each_ = {&address_, &number_};
+  std::vector<void*> extra_;
+};
+
+// A graph of kernels with these arguments, kernelParams or extra; what it says of its parameters.
+struct Recorded {
+  ir::Recording recording;
+  const ir::Graph* graph = nullptr;
+  [[nodiscard]] std::vector<std::uint64_t> words(std::uint32_t node) const {
+    std::vector<std::uint64_t> values;
+    for (const ir::ParamWord& word : graph->params_of(*graph->kernel(ir::NodeId(node)))) values.push_back(word.value);
+    return values;
+  }
+  // Whether all of them are there.
+  [[nodiscard]] std::string params() const {
+    for (const ir::SpoiledFact& each : graph->spoiled)
+      if (each.fact == ir::Fact::kernel_params) return "spoiled: " + std::string(recording.text(each.reason));
+    return graph->facts.contains(ir::Fact::kernel_params) ? "known" : "missing";
+  }
+};
+using Make = std::function<std::pair<void**, void**>()>;
+Recorded recorded_nodes(const std::vector<Make>& kernels) {
+  Recorded made;
+  made.recording = recorded([&](Program& p) {
+    const CUgraph graph = p.make_graph();
+    for (const Make& make : kernels) p.set_arguments(p.add_kernel(graph), make().first, make().second);
+    p.instantiate(graph);
+  });
+  made.graph = graph_of(made.recording, ir::GraphRole::built);
+  return made;
+}
+Recorded recorded_launches(const std::vector<Make>& kernels) {
+  Recorded made;
+  made.recording = recorded([&](Program& p) {
+    for (const Make& make : kernels) {
+      const auto [each, extra] = make();
+      p.launch(Program::kMain, each, extra);
+    }
+    p.begin(Program::kMain);
+    p.launch(Program::kMain, 0x10);
+    p.instantiate(p.end(Program::kMain));
+  });
+  made.graph = graph_of(made.recording, ir::GraphRole::eager);
+  return made;
+}
+Make one_by_one(std::uint64_t address) {
+  return [=] { return std::pair((new Arguments(address))->each(), static_cast<void**>(nullptr)); };
+}
+Make packed(std::uint64_t address, void** (Arguments::*form)() = &Arguments::packed, std::size_t bytes = 12) {
+  return [=] { return std::pair(static_cast<void**>(nullptr), ((new Arguments(address, bytes))->*form)()); };
+}
+
+constexpr auto kRecorders = {recorded_nodes, recorded_launches};
+
+TEST(RecordSession, PackedArgumentsAreThoseGivenOneByOne) {
+  for (const auto record : kRecorders) {
+    const Recorded made =
+        record({one_by_one(0x7000010), packed(0x7000020), packed(0x7000030, &Arguments::packed_size_first), one_by_one(0x7000040)});
+    ASSERT_NE(made.graph, nullptr);
+    EXPECT_EQ(made.params(), "known");
+    ASSERT_EQ(made.graph->node_count(), 4U);
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(made.words(i), (std::vector<std::uint64_t>{0x7000010 + 0x10 * std::uint64_t{i}, 7})) << i;
+      const auto params = made.graph->params_of(*made.graph->kernel(ir::NodeId(i)));
+      EXPECT_EQ(params[0].size_bytes, 8U);
+      EXPECT_EQ(params[1].size_bytes, 4U);
+    }
+  }
+}
+
+TEST(RecordSession, PackedArgumentsThatEndBeforeTheLastParameter) {
+  for (const auto record : kRecorders) {
+    for (const std::size_t bytes : {11U, 8U, 0U}) {
+      const Recorded made = record({one_by_one(0x7000010), packed(0x7000020, &Arguments::packed, bytes)});
+      ASSERT_NE(made.graph, nullptr);
+      EXPECT_EQ(made.params(), "spoiled: the parameters of 1 of 2 nodes could not be recorded") << bytes;
+      EXPECT_EQ(made.words(0), (std::vector<std::uint64_t>{0x7000010, 7}));
+      EXPECT_LT(made.words(1).size(), 2U) << "what is not in the buffer has no value";
+    }
+  }
+}
+
+TEST(RecordSession, PackedArgumentsThatAreNotUnderstood) {
+  for (const auto record : kRecorders) {
+    for (const auto form : {&Arguments::packed_and_more, &Arguments::packed_without_size}) {
+      const Recorded some = record({one_by_one(0x7000010), packed(0x7000020, form)});
+      ASSERT_NE(some.graph, nullptr);
+      EXPECT_EQ(some.params(), "spoiled: the parameters of 1 of 2 nodes could not be recorded");
+      EXPECT_EQ(some.words(1), std::vector<std::uint64_t>{});
+      const Recorded all = record({packed(0x7000020, form)});
+      EXPECT_EQ(all.params(), "missing");
+    }
   }
 }
 
