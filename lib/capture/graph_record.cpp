@@ -175,7 +175,8 @@ struct Spoiled {
   std::string reason;
 };
 
-// Which facts the graph carries; a fact that only some nodes lack is spoiled, with the reason.
+// Which facts the graph carries; a fact that only some nodes lack is spoiled, with the reason. It is carried all the same where a node
+// shows that it lacks it. Parameters do not: a kernel without words looks like one that takes none. Launches outside capture are samples.
 void state_facts(const GraphRecord& graph, std::vector<const char*>& facts, std::vector<Spoiled>& spoiled) {
   std::size_t no_name = 0, no_details = 0, no_words = 0, no_copy = 0, no_stream = 0, no_stack = 0,
               kernels = 0, copies = 0, work = 0, no_attributes = 0;
@@ -195,11 +196,12 @@ void state_facts(const GraphRecord& graph, std::vector<const char*>& facts, std:
     no_stream += !node.has_origin || !node.origin.has_stream;
     no_stack += !node.has_origin || node.origin.stack == kNone;
   }
-  const auto state = [&](const char* fact, std::size_t missing, std::size_t of, const char* what) {
+  const bool is_eager = std::strcmp(graph.role, "eager") == 0;
+  const auto state = [&](const char* fact, std::size_t missing, std::size_t of, const char* what, bool is_carried = true) {
     if (missing == 0) {
       facts.push_back(fact);
     } else if (missing < of) {
-      facts.push_back(fact);
+      if (is_carried) facts.push_back(fact);
       spoiled.push_back({fact, what + (" of " + std::to_string(missing)) + " of " + std::to_string(of) +
                                    " nodes could not be recorded"});
     }
@@ -215,11 +217,10 @@ void state_facts(const GraphRecord& graph, std::vector<const char*>& facts, std:
   state("kernel_names", no_name, kernels, "the name");
   state("launch_config", no_details, kernels, "the launch configuration");
   state("kernel_attributes", no_attributes, kernels, "the attributes");
-  state("kernel_params", no_words, kernels, "the parameters");
-  state("copy_params", no_copy, copies, "the parameters");
+  state("kernel_params", no_words, kernels, "the parameters", is_eager);
+  state("copy_params", no_copy, copies, "the parameters", is_eager);
   if (graph.allocations_known) facts.push_back("allocations");
   if (graph.blocks_expected) facts.push_back("allocator_state");
-  const bool is_eager = std::strcmp(graph.role, "eager") == 0;
   if (graph.entry.captured) facts.push_back("sync_ops");
   if ((graph.entry.captured || is_eager) && work != 0) state("capture_streams", no_stream, work, "the stream");
   if (no_stack < work) state("source_frames", no_stack, work, "the source stack");

@@ -819,11 +819,13 @@ struct Recorded {
     for (const ir::ParamWord& word : graph->params_of(*graph->kernel(ir::NodeId(node)))) values.push_back(word.value);
     return values;
   }
-  // Whether all of them are there.
+  // Whether all of them are there. A graph that lacks some must not be taken for one whose parameters are known.
   [[nodiscard]] std::string params() const {
+    const bool is_known = graph->facts.contains(ir::Fact::kernel_params);
+    if (graph->info.role != ir::GraphRole::eager && is_known && !graph->spoiled.empty()) return "wrong";
     for (const ir::SpoiledFact& each : graph->spoiled)
       if (each.fact == ir::Fact::kernel_params) return "spoiled: " + std::string(recording.text(each.reason));
-    return graph->facts.contains(ir::Fact::kernel_params) ? "known" : "missing";
+    return is_known ? "known" : "missing";
   }
 };
 using Make = std::function<std::pair<void**, void**>()>;
