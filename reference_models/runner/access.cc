@@ -13,6 +13,7 @@
 #include "kernels/common/buffer.h"
 #include "runner/access_kernels.h"
 #include "runner/access_ranges.h"
+#include "runner/arguments.h"
 #include "runner/events.h"
 #include "runner/owners.h"
 
@@ -168,14 +169,9 @@ class Measurement {
     need(driver_.add_kernel(&added, node.graph.get(), nullptr, 0, &parameters), "cuGraphAddKernelNode");
     need(driver_.copy_attributes(added, handle), "cuGraphKernelNodeCopyAttributes");
     node.is_kernel = true;
-    const std::uint8_t* packed = nullptr;
-    for (std::size_t i = 0; parameters.extra != nullptr && parameters.extra[i] != CU_LAUNCH_PARAM_END; i += 2)
-      if (parameters.extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) packed = static_cast<const std::uint8_t*>(parameters.extra[i + 1]);
     std::size_t at = 0, bytes = 0;
     for (std::size_t slot = 0; driver_.param_info(function, slot, &at, &bytes) == CUDA_SUCCESS; ++slot) {
-      const auto* const value = packed != nullptr                     ? packed + at
-                                : parameters.kernelParams != nullptr ? static_cast<const std::uint8_t*>(parameters.kernelParams[slot])
-                                                                     : nullptr;
+      const std::uint8_t* const value = argument_of(parameters.kernelParams, parameters.extra, slot, at, bytes);
       if (value == nullptr) throw Problem{"the arguments of node " + std::to_string(node.number) + " cannot be read"};
       for (std::size_t offset = 0; offset + sizeof(std::uint64_t) <= bytes; offset += sizeof(std::uint64_t)) {
         std::uint64_t word = 0;
