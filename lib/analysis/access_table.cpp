@@ -503,6 +503,7 @@ AccessTable build_access_table(const ir::Recording& recording, const ir::Graph& 
   AccessTable table;
   const Builder builder(recording, identities);
   std::vector<ir::MeasuredAccess> measured(graph.measured_accesses);
+  std::erase_if(measured, [](const ir::MeasuredAccess& access) { return access.is_null(); });
   std::stable_sort(measured.begin(), measured.end(),
                    [](const ir::MeasuredAccess& a, const ir::MeasuredAccess& b) { return a.node < b.node; });
   table.coverage_.assign(graph.node_count(), AccessCoverage::none);

@@ -1149,6 +1149,10 @@ Result<void> CaptureWriter::Impl::write_accesses(const Graph& graph, std::uint32
       json.hex(access.begin);
       json.hex(access.end);
       json.string(access.reads ? (access.writes ? "rw" : "r") : (access.writes ? "w" : "?"));
+      if (access.slot != ir::MeasuredAccess::kNoSlot) {
+        json.number(access.slot);
+        json.number(access.offset_bytes);
+      }
       json.end_array();
     }
     json.end_array();

@@ -145,7 +145,7 @@ bool is_same_graph(const Graph& a, const Graph& b, BodyPairs& bodies) {
     return false;
   const auto same_access = [](const ir::MeasuredAccess& p, const ir::MeasuredAccess& q) {
     return p.node == q.node && p.begin == q.begin && p.end == q.end && p.reads == q.reads &&
-           p.writes == q.writes;
+           p.writes == q.writes && p.slot == q.slot && p.offset_bytes == q.offset_bytes;
   };
   if (a.measured_reads_are_some != b.measured_reads_are_some) return false;
   if (!std::equal(a.measured_accesses.begin(), a.measured_accesses.end(), b.measured_accesses.begin(),

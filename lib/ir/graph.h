@@ -169,9 +169,15 @@ struct UntracedTiming {
 
 // One measured access: what an isolated run of `node` really read or wrote.
 struct MeasuredAccess {
+  static constexpr std::uint16_t kNoSlot = 0xffff;
+  static constexpr std::uint64_t kNullEnd = 65536;  // no memory lies below
   NodeId node;
   std::uint64_t begin = 0, end = 0; // byte addresses, half-open
-  bool reads = false, writes = false;
+  bool reads = false, writes = false;  // neither: not known which
+  std::uint16_t slot = kNoSlot;  // kernel argument, and byte in it, of which it is known that the node accesses this through it
+  std::uint16_t offset_bytes = 0;
+  // The node's run ended in a fault there: nothing is known of what else it accesses.
+  [[nodiscard]] bool is_null() const { return begin < kNullEnd; }
 };
 
 enum class GraphRole : std::uint8_t {

@@ -288,7 +288,7 @@ std::string graph_difference(const Side& a, const Graph& x, const Side& b, const
   const auto accesses = [](const Graph& g) {
     std::string out = g.measured_reads_are_some ? "some reads " : "";
     for (const ir::MeasuredAccess& m : g.measured_accesses)
-      out += fmt::format("[{} {:x} {:x} {} {}]", m.node.index(), m.begin, m.end, m.reads, m.writes);
+      out += fmt::format("[{} {:x} {:x} {} {} {} {}]", m.node.index(), m.begin, m.end, m.reads, m.writes, m.slot, m.offset_bytes);
     return out;
   };
   return compare("measured accesses", accesses(x), accesses(y));

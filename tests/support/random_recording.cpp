@@ -435,6 +435,10 @@ class Generator {
       access.end = access.begin + below(1 << 20);
       access.reads = chance(0.5);
       access.writes = chance(0.5);
+      if (chance(0.3)) {
+        access.slot = static_cast<std::uint16_t>(below(ir::MeasuredAccess::kNoSlot));
+        access.offset_bytes = static_cast<std::uint16_t>(below(0x10000));
+      }
       g.measured_accesses.push_back(access);
     }
     g.measured_reads_are_some = !g.measured_accesses.empty() && chance(0.5);

@@ -1315,7 +1315,8 @@ bool Reader::read_access(od::object& object) {
       return true;
     };
     if (!read_tuple<4>(item, "an access", index("an access's node", node), hex("an access's begin", access.begin),
-                       hex("an access's end", access.end), capture::Item{"direction", read_direction}))
+                       hex("an access's end", access.end), capture::Item{"direction", read_direction},
+                       this->number("an access's argument", access.slot), this->number("an access's byte in the argument", access.offset_bytes)))
       return false;
     if (access.begin > access.end) return wrong("an access ends before it begins");
     access.node = NodeId(node);

@@ -488,6 +488,20 @@ TEST_F(AccessTableTest, MeasurementsReplaceInference) {
   EXPECT_EQ(table.of(both)[0].begin, kBase + 0x40);
 }
 
+// A run that ended at null has measured nothing else.
+TEST_F(AccessTableTest, ADereferencedNullChangesNothing) {
+  const ir::NodeId plain = kernel("_Z1kPKfPf", {word(0, 0), word(1, kBase + 0x10000)});
+  const ir::NodeId null = kernel("_Z1kPKfPf", {word(0, 0), word(1, kBase + 0x10000)});
+  builder_.graph().measured_accesses = {{null, 0, 1, false, false, 0, 0}, {null, 0x40, 0x41, true, false}};
+  const AccessTable table = build(user_table("format = 1"));
+  ASSERT_EQ(table.of(null).size(), 1U);
+  ASSERT_EQ(table.of(plain).size(), 1U);
+  EXPECT_EQ(table.of(null)[0].mode, AccessMode::unknown);
+  EXPECT_EQ(table.of(null)[0].trust, table.of(plain)[0].trust);
+  EXPECT_EQ(table.coverage(null), AccessCoverage::partial);
+  EXPECT_EQ(table.coverage(plain), AccessCoverage::partial);
+}
+
 // A table that is right is confirmed: its row stays, with what it says beyond the bytes.
 TEST_F(AccessTableTest, MeasurementsConfirmExactRows) {
   const KernelTable known = user_table(R"(format = 1

@@ -472,6 +472,7 @@ TEST(CaptureReader, ABrokenRecordIsSkippedCountedAndNamed) {
       {R"({"type":"exec","exec_updates":1})", "the record has no graph"},
       {R"({"type":"access","graph":0,"accesses":[[0,"0x2","0x1","r"]]})", "an access ends before it begins"},
       {R"({"type":"access","graph":0,"accesses":[[5,"0x1","0x2","r"]]})", "an access names node 5 of 2"},
+      {R"({"type":"access","graph":0,"accesses":[[0,"0x1","0x2","r",70000,0]]})", "an access's argument is not an unsigned integer in its range"},
       {R"({"type":"allocations","allocations":[{"id":1,"base":"0x1"}]})",
        "an allocation has no size_bytes"},
       {R"({"type":"allocations","allocations":[{"id":1,"base":"0x1","size_bytes":1,"alloc_stack":0}]})",
