@@ -114,7 +114,9 @@ struct NullWord {
   std::uint64_t value = 0;
   std::size_t last_place = 0;        // of the null nodes, the last one's number among the launches of the site
   Peers peers = Peers::none;
-  bool faults = false;               // an isolated run touched the null page
+  bool faults = false;               // an isolated run touched the null page, through this word or another null one
+  bool is_dereferenced = false;      // an isolated run touched it through this word
+  std::uint64_t null_words = 0;      // which words of the first node are null
   std::vector<std::pair<std::uint16_t, std::uint16_t>> rivals;  // the null words of the node that may be addresses, this one included
   std::uint32_t graphs_null = 0;
   std::vector<std::string> also_in;
@@ -163,11 +165,18 @@ class Check final : public engine::RecordingCheck {
       for (const EagerSite& site : eager)
         for (std::size_t i = 0; i < site.words.size(); ++i) anywhere_[{key.second, i}].add(site.words[i]);
 
-    // What an isolated run of one node proves holds for the other launches of the kernel.
+    // What an isolated run of one node proves holds for the other launches of the kernel; of one argument, for those with the same null
+    // words: another one may say that it is not given.
     std::set<std::pair<ir::FunctionId, std::size_t>> faulting;
-    for (const NullWord& word : nulls_)
+    std::set<std::tuple<ir::FunctionId, std::size_t, std::uint64_t>> dereferenced;
+    for (const NullWord& word : nulls_) {
       if (word.faults) faulting.insert({sites_[word.site].key.function, word.word});
-    for (NullWord& word : nulls_) word.faults = faulting.contains({sites_[word.site].key.function, word.word});
+      if (word.is_dereferenced) dereferenced.insert({sites_[word.site].key.function, word.word, word.null_words});
+    }
+    for (NullWord& word : nulls_) {
+      word.faults = faulting.contains({sites_[word.site].key.function, word.word});
+      word.is_dereferenced = dereferenced.contains({sites_[word.site].key.function, word.word, word.null_words});
+    }
 
     for (const auto& [key, eager] : eager_) families_[{key.first, context.identities.of(key.second).normalised}].push_back(key.second);
 
@@ -320,12 +329,9 @@ class Check final : public engine::RecordingCheck {
     if (sequence != 0)
       for (const Here& at : std::span(here_).first(sites_here))
         for (std::size_t i = 0; i < at.words.size(); ++i) of_kernel[{sites_[at.site].key.function, i}].add(at.words[i]);
-    std::vector<bool> faults;
-    for (const ir::MeasuredAccess& access : graph.measured_accesses) {
-      if (access.begin >= near_null_ || access.begin >= access.end) continue;
-      faults.resize(graph.node_count(), false);
-      faults[access.node.index()] = true;
-    }
+    Faults faults;
+    for (const ir::MeasuredAccess& access : graph.measured_accesses)
+      if (access.begin < near_null_ && access.begin < access.end) faults[access.node].emplace_back(access.slot, access.offset_bytes);
     for (const Here& at : std::span(here_).first(sites_here)) {
       const std::size_t index = at.site;
       place_here_[index] = 0;
@@ -352,8 +358,21 @@ class Check final : public engine::RecordingCheck {
     }
   }
 
+  // Null arguments through which isolated runs touched the null page; without a slot: one of them.
+  using Faults = std::map<NodeId, std::vector<std::pair<std::uint16_t, std::uint16_t>>>;
+  static bool faults_through(const Faults& faults, NodeId node, std::pair<std::uint16_t, std::uint16_t> place) {
+    const auto found = faults.find(node);
+    return found != faults.end() && std::find(found->second.begin(), found->second.end(), place) != found->second.end();
+  }
+  [[nodiscard]] std::uint64_t null_words_of(std::span<const ir::ParamWord> words) const {
+    std::uint64_t hash = 0;
+    for (const ir::ParamWord& word : words)
+      if (word.size_bytes == 8 && word.value < near_null_) hash = (hash ^ (std::uint64_t{word.slot} << 16 | word.offset_bytes) ^ hash >> 29) * 0x9e3779b97f4a7c15U + 1;
+    return hash;
+  }
+
   void note_nulls(const engine::GraphContext& context, std::size_t site, const std::vector<NodeId>& nodes, const std::vector<Seen>& words,
-                  const std::vector<bool>& faults, const Config& config) {
+                  const Faults& faults, const Config& config) {
     const ir::Graph& graph = context.graph;
     const ir::FunctionId function = sites_[site].key.function;
     const analysis::KernelIdentity& identity = context.analyses.identities().of(function);
@@ -371,12 +390,18 @@ class Check final : public engine::RecordingCheck {
       }
       if (example == nullptr) continue;
       const WordType type = word_type(context.recording, identity, function, *example);
-      if (type == WordType::scalar) continue;
+      const bool is_dereferenced = std::any_of(nodes.begin(), nodes.end(), [&](NodeId node) { return faults_through(faults, node, {example->slot, example->offset_bytes}); });
+      if (type == WordType::scalar && !is_dereferenced) continue;
       candidates.emplace_back(example->slot, example->offset_bytes);
       const auto [it, inserted] = null_index_.try_emplace({site, i}, nulls_.size());
       if (!inserted) {
         NullWord& known = nulls_[it->second];
         ++known.graphs_null;
+        for (const NodeId node : nodes)
+          if (faults_through(faults, node, {example->slot, example->offset_bytes})) {
+            known.is_dereferenced = true;
+            known.null_words = null_words_of(graph.params_of(*graph.kernel(node)));
+          }
         if (known.also_in.size() < 5) known.also_in.emplace_back(context.recording.text(graph.info.name));
         continue;
       }
@@ -390,13 +415,15 @@ class Check final : public engine::RecordingCheck {
       entry.value = example->value;
       entry.in_graph = words[i];
       entry.graphs_null = 1;
+      entry.is_dereferenced = is_dereferenced;
       engine::name_graph(entry.finding, context);
       for (std::size_t place = 0; place < nodes.size(); ++place) {
         const NodeId node = nodes[place];
         const auto params = graph.params_of(*graph.kernel(node));
         if (i >= params.size() || params[i].size_bytes != 8 || params[i].value >= near_null_) continue;
         entry.last_place = place;
-        if (node.index() < faults.size() && faults[node.index()]) entry.faults = true;
+        if (faults_through(faults, node, {ir::MeasuredAccess::kNoSlot, 0})) entry.faults = true;
+        if (entry.node_count == 0 || faults_through(faults, node, {entry.slot, entry.offset_bytes})) entry.null_words = null_words_of(params);
         if (entry.node_count++ < kMaxOccurrences)
           entry.nodes.push_back({node, graph.source_id.empty() ? node.index() : graph.source_id[node], layer_of(context, node)});
       }
@@ -478,6 +505,7 @@ class Check final : public engine::RecordingCheck {
     using engine::Confidence;
     const auto known = anywhere_.find({site.key.function, word.word});
     const bool was_address = known != anywhere_.end() && known->second.address > 0;
+    if (word.is_dereferenced) return {Kind::finding, Confidence::certain, "an isolated run of the kernel reads or writes through it", Fact::measured_access, {}};
     if (word.faults && (word.type == WordType::pointer || was_address || word.rivals.size() == 1))
       return {Kind::finding, Confidence::certain, "an isolated run of the kernel reads or writes through it", Fact::measured_access, {}};
 
