@@ -3,7 +3,6 @@
 #include <cuda.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -13,8 +12,8 @@
 #include "kernels/common/buffer.h"
 #include "runner/access_kernels.h"
 #include "runner/access_ranges.h"
-#include "runner/arguments.h"
 #include "runner/events.h"
+#include "runner/kernel_node.h"
 #include "runner/owners.h"
 
 namespace cglint::models {
@@ -25,52 +24,6 @@ using kernels::DeviceBuffer;
 // Changed bytes with so few equal ones between them are one write: values that happen to be what was there.
 constexpr std::uint64_t kGap = 16;
 constexpr std::uint32_t kMaxGranules = 1U << 20;  // that one node may change: 256 MB
-
-struct Problem {
-  std::string what;
-};
-void need(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw Problem{std::string(what) + ": " + cudaGetErrorString(status)};
-}
-void need(CUresult status, const char* what) {
-  if (status != CUDA_SUCCESS) throw Problem{std::string(what) + ": driver error " + std::to_string(static_cast<int>(status))};
-}
-
-// Functions of the driver that the runtime has no equal for.
-struct Driver {
-  decltype(&cuGraphKernelNodeGetParams) kernel_params = nullptr;
-  decltype(&cuGraphAddKernelNode) add_kernel = nullptr;
-  decltype(&cuGraphKernelNodeCopyAttributes) copy_attributes = nullptr;
-  decltype(&cuFuncGetParamInfo) param_info = nullptr;
-  decltype(&cuKernelGetFunction) function_of = nullptr;
-  decltype(&cuMemGetAddressRange) address_range = nullptr;
-
-  Driver() {
-    load("cuGraphKernelNodeGetParams", 12000, kernel_params);
-    load("cuGraphAddKernelNode", 12000, add_kernel);
-    load("cuGraphKernelNodeCopyAttributes", 12000, copy_attributes);
-    load("cuFuncGetParamInfo", 12040, param_info);
-    load("cuKernelGetFunction", 12000, function_of);
-    load("cuMemGetAddressRange", 3020, address_range);
-  }
-
- private:
-  template <typename Function>
-  static void load(const char* name, unsigned version, Function& function) {
-    void* address = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    if (cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found) != cudaSuccess ||
-        found != cudaDriverEntryPointSuccess)
-      throw Problem{std::string("this driver has no ") + name};
-    function = reinterpret_cast<Function>(address);
-  }
-};
-
-// An argument's eight bytes that are an address.
-struct Word {
-  std::size_t slot = 0, offset = 0;
-  std::uint64_t value = 0;
-};
 
 struct Node {
   std::uint32_t number = 0;
@@ -122,11 +75,8 @@ class Measurement {
   // ---- the nodes
 
   void prepare(cudaGraph_t graph) {
-    std::size_t count = 0;
-    need(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
-    std::vector<cudaGraphNode_t> handles(count);
-    need(cudaGraphGetNodes(graph, handles.data(), &count), "cudaGraphGetNodes");
-    for (std::size_t i = 0; i < count; ++i) {
+    const std::vector<cudaGraphNode_t> handles = nodes_of(graph);
+    for (std::size_t i = 0; i < handles.size(); ++i) {
       Node node;
       node.number = static_cast<std::uint32_t>(i);
       cudaGraph_t alone = nullptr;
@@ -161,24 +111,11 @@ class Measurement {
   }
 
   void add_kernel(cudaGraphNode_t handle, Node& node) {
-    CUDA_KERNEL_NODE_PARAMS parameters{};
-    need(driver_.kernel_params(handle, &parameters), "cuGraphKernelNodeGetParams");
-    CUfunction function = parameters.func;
-    if (function == nullptr) need(driver_.function_of(&function, parameters.kern), "cuKernelGetFunction");
-    CUgraphNode added = nullptr;
-    need(driver_.add_kernel(&added, node.graph.get(), nullptr, 0, &parameters), "cuGraphAddKernelNode");
-    need(driver_.copy_attributes(added, handle), "cuGraphKernelNodeCopyAttributes");
+    const KernelNode kernel = read_kernel_node(driver_, handle, node.number);
+    add_copy(driver_, kernel, node.graph.get());
     node.is_kernel = true;
-    std::size_t at = 0, bytes = 0;
-    for (std::size_t slot = 0; driver_.param_info(function, slot, &at, &bytes) == CUDA_SUCCESS; ++slot) {
-      const std::uint8_t* const value = argument_of(parameters.kernelParams, parameters.extra, slot, at, bytes);
-      if (value == nullptr) throw Problem{"the arguments of node " + std::to_string(node.number) + " cannot be read"};
-      for (std::size_t offset = 0; offset + sizeof(std::uint64_t) <= bytes; offset += sizeof(std::uint64_t)) {
-        std::uint64_t word = 0;
-        std::memcpy(&word, value + offset, sizeof word);
-        if (note_address(node, word)) node.words.push_back({slot, offset, word});
-      }
-    }
+    for (const Word& word : words_of(kernel))
+      if (note_address(node, word.value)) node.words.push_back(word);
   }
 
   // Whether it lies in device memory; then the node reaches that allocation.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,10 +34,13 @@ Runs one variant of a reference model; `cglint capture` starts it. Writes JSON o
   --dot FILE           write the graph as DOT
   --fault NAME         spoil the step, which its check must notice (for tests of the check; "list" names them)
   --measure-access     instead of replays: run the nodes one at a time and tell what each reads and writes
+  --isolate NODE       instead of replays: launch kernels with null arguments alone, one of each kind, from this node on (0: all)
+  --patch SLOT:OFFSET  with --isolate: that node alone, with zeroed memory in the place of these eight argument bytes
+  --unmapped           with --patch: an address without memory in their place
   --beside VARIANT     a second graph in the recording: the same step in another variant, replayed in turn
   --serve N --draft-tokens K --draft-layers L   a serving loop with a draft and a target graph
 
-Exit codes: 0 good, 1 an output is wrong, 2 usage, 3 a CUDA call failed, 4 no GPU or too little memory, 5 a replay faulted
+Exit codes: 0 good, 1 an output is wrong, 2 usage, 3 a CUDA call failed, 4 no GPU or too little memory, 5 a replay, or a kernel alone, faulted
 )";
 
 std::string models_json() {
@@ -66,6 +70,8 @@ std::string models_json() {
   return text + "]}\n";
 }
 
+constexpr std::size_t kMaxNode = 0xffffffff;
+
 int complain(const std::string& message) {
   Event("error").text("kind", "usage").text("message", message);
   std::fprintf(stderr, "cglint-model-runner: %s (--help lists the options)\n", message.c_str());
@@ -94,6 +100,8 @@ int run(int argc, char** argv) {
       {"--samples", &options.samples, 0, 1000000},       {"--serve", &options.serve_rounds, 1, 100000},
       {"--draft-tokens", &options.draft_tokens, 1, 64},  {"--draft-layers", &options.draft_layers, 1, 1024},
   };
+  bool unmapped = false;
+  std::optional<IsolateOptions::Patch> patch;
   for (int i = 3; i < argc; ++i) {
     const std::string_view name = argv[i];
     if (name == "--no-pdl") {
@@ -104,6 +112,8 @@ int run(int argc, char** argv) {
       options.replay = false;
     } else if (name == "--measure-access") {
       options.measure_access = true;
+    } else if (name == "--unmapped") {
+      unmapped = true;
     } else if (name == "--no-check") {
       options.check = false;
     } else {
@@ -125,6 +135,13 @@ int run(int argc, char** argv) {
         options.stack.moe_config_dir = value;
       } else if (name == "--dot") {
         options.dot = value;
+      } else if (name == "--isolate") {
+        good = read_number<std::size_t>(value, 0, kMaxNode, options.isolate.emplace().first);
+      } else if (name == "--patch") {
+        const std::size_t colon = std::min(value.find(':'), value.size() - 1);
+        patch.emplace();
+        good = read_number<std::size_t>(value.substr(0, colon), 0, 0xffff, patch->slot) &&
+               read_number<std::size_t>(value.substr(colon + 1), 0, 0xffff, patch->offset);
       } else if (name == "--beside") {
         options.beside = value;
       } else if (name == "--fault") {
@@ -135,6 +152,11 @@ int run(int argc, char** argv) {
       }
       if (!good) return complain(std::string(name) + " cannot be " + std::string(value));
     }
+  }
+  if ((patch && !options.isolate) || (unmapped && !patch)) return complain("--patch needs --isolate, --unmapped needs --patch");
+  if (patch) {
+    patch->unmapped = unmapped;
+    options.isolate->patch = patch;
   }
   const auto named = [](const auto& list, std::string& name) -> decltype(list.data()) {
     if (name.empty()) name = list.front().name;

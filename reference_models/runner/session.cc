@@ -424,6 +424,12 @@ int run_one(const ModelInfo& info, const VariantInfo& variant, const SessionOpti
     if (!problem.empty()) throw Failure{cudaSuccess, "accesses could not be measured: " + problem};
     return kExitOk;
   }
+  if (options.isolate) {
+    const IsolateResult result = isolate(captured.graph.get(), lanes.main(), *options.isolate);
+    if (!result.problem.empty())
+      throw Failure{cudaSuccess, result.problem, result.is_fault ? kExitFault : result.no_memory ? kExitCannotRun : kExitCuda, true};
+    return kExitOk;
+  }
   double instantiate_us = 0;
   const ExecOwner exec = instantiate(captured, instantiate_us);
   if (options.wait) {

@@ -2,8 +2,10 @@
 // and then either replays it for the recorder that was injected into the process, or measures it undisturbed.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "runner/isolate.h"
 #include "stack/model.h"
 
 namespace cglint::models {
@@ -14,7 +16,7 @@ inline constexpr int kExitWrong = 1;  // an output is wrong
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitCuda = 3;       // a CUDA call failed
 inline constexpr int kExitCannotRun = 4;  // no GPU, or not enough memory
-inline constexpr int kExitFault = 5;      // a replay faulted
+inline constexpr int kExitFault = 5;      // a replay faulted, or a kernel that was launched alone
 
 struct SessionOptions {
   StackOptions stack;
@@ -32,6 +34,7 @@ struct SessionOptions {
   int draft_tokens = 3;
   int draft_layers = 1;
   bool measure_access = false;  // instead of replays: what each kernel reads and writes
+  std::optional<IsolateOptions> isolate;  // instead of replays: kernels with null arguments, each launched alone
   // A second graph in the recording: the same step in this variant, replayed in turn with the other. Empty: no.
   std::string beside;
 };
