@@ -169,6 +169,65 @@ def accesses(place):
     check(code == 2 and "not with" in err, f"{code} {err}")
 
 
+def nulls(place):
+    """Of a graph that is not replayed: kernels with null arguments alone, each fault in a process of its own."""
+    def capture(variant, *words):
+        code, out, err = place.run("two_branch", "--variant", variant, "--measure-access", "-o", "out", "--format", "json", *words)
+        run = json.loads(out)["runs"][0]
+        isolated = [child for child in place.children() if "--isolate" in child["arguments"]]
+        check(all(child["injection"] is None for child in isolated), "nothing is injected")
+        return code, run, [" ".join(child["arguments"][child["arguments"].index("--isolate") + 1:]) for child in isolated], err
+
+    def recorded(variant):
+        """The accesses, and confidence and arguments of CG301."""
+        name = place.folder / f"out/two_branch.{variant}.small.b1.cgl.jsonl.gz"
+        lines = place.lines(name)
+        check("measured_access" not in next(line for line in lines if line["type"] == "graph")["facts"], "what the kernels touch is not measured")
+        done = subprocess.run([place.bin / "cglint", "lint", name, "--format", "json", "--confidence", "possible"], capture_output=True, text=True, env=place.env)
+        found = [finding for finding in json.loads(done.stdout)["findings"] if finding["code"] == "CG301"]
+        return ([row for line in lines if line["type"] == "access" for row in line["accesses"]],
+                [(finding["confidence"], finding["evidence"]["argument"], finding["evidence"]["null_nodes"], "isolated run" in finding["message"]) for finding in found])
+
+    for variant, replays in (("null", False), ("null_linted", False)):
+        code, run, processes, err = capture(variant)
+        proof = run["null_proof"]
+        # The first two kernels fault; for each the null word that is not its address is tried last.
+        check(code == 0 and processes == ["0", "2", "3", "1 --patch 0:0", "1 --patch 0:0 --unmapped", "2 --patch 0:0", "2 --patch 0:0 --unmapped"], f"{code} {processes} {err}")
+        check([(node["node"], node["argument"], node["byte"], node["value"], node["null_words"], node["function"]) for node in proof["proven"]] ==
+              [(1, 0, 0, 0, 2, "scale"), (2, 0, 0, 64, 1, "scale")] and proof["not_proven"] == [] and proof["refused"] == [], f"{proof}")
+        check((proof["nodes"], proof["kernels"], proof["kinds"], proof["launches"], proof["processes"]) == (5, 3, 3, 3, 7) and "cudaErrorIllegalAddress" in proof["proven"][0]["message"], f"{proof}")
+        check("not_replayed" in run and "accesses" not in run and "fault" not in run and "node 1 alone faults" in err, f"{run} {err}")
+        check(recorded(variant) == ([[1, "0x0", "0x1", "?", 0, 0], [2, "0x40", "0x41", "?", 0, 0]], [("certain", 0, 2, True)]), f"{recorded(variant)}")
+    code, out, _ = place.run("two_branch", "--variant", "null", "-o", "plain")
+    check(not any("--isolate" in child["arguments"] for child in place.children()), "only where it is asked for")
+    code, out, err = place.run("two_branch", "--variant", "null,side_first", "--measure-access", "--force", "-o", "out", "-q")
+    check(code == 0 and "the replay faulted: the replay: cudaErrorIllegalAddress" in out and "argument 0 byte 0 of node 1 is null and dereferenced" in out and
+          "argument 0 byte 0 of node 2 is null plus 64" in out and err == "" and any("--measure-access" in child["arguments"] for child in place.children()), f"{code} {out} {err}")
+
+    for variant, expected, why in (("null_elsewhere", ["0", "2", "1 --patch 0:0"], "no single null word"),
+                                   ("null_number", ["0", "2", "1 --patch 0:0", "1 --patch 0:0 --unmapped"], "be it an address or not")):
+        code, run, processes, err = capture(variant)
+        proof = run["null_proof"]
+        check(code == 0 and processes == expected and proof["proven"] == [] and why in proof["not_proven"][0]["why"] and why in err, f"{variant}: {code} {processes} {proof} {err}")
+        rows, found = recorded(variant)
+        check(rows == [] and found and all(confidence != "certain" for confidence, *_ in found), f"{variant}: {rows} {found}")
+        check("alone faults, which proves nothing" in place.run("two_branch", "--variant", variant, "--measure-access", "-o", "out", "-q")[1], "the table says so")
+    code, run, processes, _ = capture("null_refused")
+    check(code == 0 and processes == ["0", "3", "2 --patch 0:0", "2 --patch 0:0 --unmapped"] and run["null_proof"]["refused"][0]["node"] == 1 and
+          "not supported" in run["null_proof"]["refused"][0]["message"] and recorded("null_refused")[0] == [[2, "0x40", "0x41", "?", 0, 0]], f"{code} {processes} {run}")
+    # What was proven before a launch that does not end is kept.
+    code, run, processes, err = capture("null_hangs", "--timeout", "3")
+    check(code == 3 and processes == ["0", "2", "1 --patch 0:0", "1 --patch 0:0 --unmapped"] and "node 2 alone ran past 3 s" in run["error"] and
+          recorded("null_hangs")[0] == [[1, "0x0", "0x1", "?", 0, 0]], f"{code} {processes} {run}")
+    code, run, _, _ = capture("null_other")
+    check(code == 3 and "another one here" in run["error"], f"{code} {run}")
+    # --resume: a run without the proof is not what is asked for.
+    place.run("two_branch", "--variant", "null", "-o", "out", "--results", "r.json")
+    for expected in (True, False):
+        place.run("two_branch", "--variant", "null", "-o", "out", "--results", "r.json", "--resume", "--measure-access")
+        check(any("--isolate" in child["arguments"] for child in place.children()) == expected, f"--resume: {expected}")
+
+
 def sweep(place):
     code, out, _ = place.run("two_branch", "--variant", "side_first", "--layers", "1,2", "--batch", "1,8", "--connections", "1,32", "--format", "json", "-q", "-o", "out")
     runs = json.loads(out)["runs"]
@@ -337,6 +396,18 @@ def tables(place):
 
 
 def ending(place):
+    process = subprocess.Popen([place.bin / "cglint", "capture", "two_branch", "--variant", "null_hangs", "--measure-access", "-o", "out", "--results", "r.json"], env=place.env,
+                               cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(2000):
+        if place.log.exists() and any(child["arguments"][-2:] == ["--isolate", "2"] for child in place.children()):
+            break
+        time.sleep(0.05)
+    time.sleep(0.5)
+    child = place.children()[-1]["pid"]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    run = json.loads((place.folder / "r.json").read_text())["runs"][0]
+    check(process.returncode == 130 and run["exit_code"] == 130 and run["null_proof"]["processes"] == 2 and not pathlib.Path(f"/proc/{child}").exists(), f"{process.returncode} {run}")
     code, out, _ = place.run("two_branch", "--variant", "hang", "-o", "out", "--timeout", "3")
     check(code == 3 and "ran past 3 s" in out, f"--timeout: {code} {out}")
     for how in (signal.SIGINT, signal.SIGTERM):
@@ -416,7 +487,7 @@ def measure_collect(place):
     check((repository / "reference_models/two_branch/recordings/a.small.b1.l8.cgl.jsonl.gz").exists(), "the recording")
 
 
-TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, sweep, resume, failures, folders, not_traced, verify, recordings, other_recordings, tables, ending, measure_jobs, measure_collect)}
+TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, nulls, sweep, resume, failures, folders, not_traced, verify, recordings, other_recordings, tables, ending, measure_jobs, measure_collect)}
 for name in sys.argv[2:] or TESTS:
     with tempfile.TemporaryDirectory() as scratch:
         try:

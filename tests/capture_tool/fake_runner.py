@@ -22,12 +22,50 @@ VARIANTS = [
     {"name": "no_capture", "summary": "its capture fails", "may_fault": False, "capture_fails": True, "same_bits_as": ""},
     {"name": "no_gpu", "summary": "no GPU", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
     {"name": "moved", "summary": "its accesses do not fit the recording", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "null_elsewhere", "summary": "a kernel faults whatever its null argument is", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
+    {"name": "null_number", "summary": "a kernel faults where a number is 0", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
+    {"name": "null_hangs", "summary": "a kernel alone does not end", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
+    {"name": "null_refused", "summary": "a kernel cannot be launched alone", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
+    {"name": "null_other", "summary": "its null argument is another one than the recording's", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
+    {"name": "null_linted", "summary": "a null address that only the linter knows of", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
     {"name": "noisy", "summary": "a tool around it writes to standard output", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
 ]
 
 
 def tell(event, **facts):
     print(json.dumps({"event": event, **facts}), flush=True)
+
+
+# Kernels with null words, by variant: node, [slot, byte, value] of these, slots that are dereferenced ("any": it faults whatever its arguments are;
+# "number": it faults where slot 0 is below 65536, which it takes for a number).
+READS_FIRST, NEAR_NULL, OPTIONAL = (1, [[3, 0, 7], [0, 0, 0]], {0}), (2, [[0, 0, 64]], {0}), (3, [[3, 0, 7]], set())
+KERNELS = {"null_elsewhere": [(1, [[0, 0, 0]], {"any"})], "null_number": [(1, [[0, 0, 0]], {"number"})], "null_hangs": [READS_FIRST, (2, [[0, 0, 64]], {"hangs"})],
+           "null_refused": [(1, [[0, 0, 0]], {"refused"}), NEAR_NULL], "null_other": [(1, [[0, 0, 8]], {0})]}
+SCRATCH, UNMAPPED = 0x7F0000000000, 0x7E0000000000
+
+
+def isolate():
+    """Launches kernels alone, as the runner does."""
+    first, patch = int(option("--isolate")), option("--patch")
+    launches = 0
+    for node, words, reads in KERNELS.get(option("--variant"), [READS_FIRST, NEAR_NULL, OPTIONAL]):
+        if node < first or (patch and node != first):
+            continue
+        values = {slot: value for slot, _, value in words}
+        if patch:
+            values[int(patch.split(":")[0])] += UNMAPPED if "--unmapped" in sys.argv else SCRATCH
+        tell("isolating", node=node, function="scale", words=words)
+        if "hangs" in reads:
+            time.sleep(1000)
+        if "refused" in reads:
+            tell("isolated", node=node, ran=False, refused="cudaGraphInstantiate: not supported")
+            continue
+        if "any" in reads or ("number" in reads and values[0] < 65536) or any(slot in reads and values[slot] < SCRATCH for slot in values):
+            fail(5, "fault", f"node {node} alone: cudaErrorIllegalAddress: an illegal memory access was encountered")
+        tell("isolated", node=node, ran=True)
+        launches += 1
+    if not patch:
+        tell("isolation", nodes=5, kernels=3, kinds=3, launches=launches)
 
 
 def fail(code, kind, message):
@@ -69,6 +107,8 @@ def run():
     tell("captured", nodes=5, capture_us=50.0)
     if traced:
         return run_traced(variant)
+    if "--isolate" in sys.argv:
+        return isolate()
     if "--measure-access" in sys.argv:
         # The kernel of the recording's node 1, whose first argument is 0x7fc5dbe00000, in a process where that memory lies at 0x1000000.
         words = [[0, 0, 0x1000000, 0x1000000]] + ([[0, 0, 0x1000100, 0x1000000]] if variant == "moved" else [])
@@ -114,6 +154,16 @@ def run_traced(variant):
                     break
                 if variant == "faults":
                     fail(5, "fault", "the replay: cudaErrorIllegalAddress: an illegal memory access was encountered")
+            if record["type"] == "graph" and variant == "null_linted":
+                # Outside capture the kernel always gets an address.
+                eager = {**json.loads(line), "graph": 50, "info": {"name": "warm-up", "role": "eager"}, "edges": [], "sync_ops": []}
+                eager["facts"] = ["nodes", "creation_order", "kernel_names", "launch_config", "kernel_params", "allocations", "eager_launches"]
+                eager["nodes"] = [{key: value for key, value in node.items() if key != "id"} for node in eager["nodes"] if node["kind"] == "kernel"]
+                record["facts"].append("eager_launches")
+                out.write(json.dumps(eager) + "\n" + json.dumps({"type": "graph_end", "graph": 50}) + "\n")
+            if record["type"] == "graph" and variant.startswith("null"):
+                for node, value in ((1, "0x0"), (2, "0x40")):
+                    record["nodes"][node]["args"][0], record["nodes"][node]["arg_allocations"][0] = value, -1
             if record["type"] == "end":
                 record["records"] = len(lines) - 1
             out.write(json.dumps(record) + "\n")

@@ -44,6 +44,22 @@ TEST_F(AddAccesses, FollowTheAllocations) {
   EXPECT_TRUE(graph().facts.contains(ir::Fact::measured_access));
 }
 
+// What a kernel does with null says nothing of what else it touches.
+TEST_F(AddAccesses, ADereferencedNullIsNoMeasurement) {
+  kernel({0x100000, 0x40});
+  AccessFacts facts;
+  facts.nulls.push_back({0, 1, 0, 0x40});
+  EXPECT_EQ(add_accesses(facts, graph()), "");
+  ASSERT_EQ(graph().measured_accesses.size(), 1U);
+  const ir::MeasuredAccess& row = graph().measured_accesses[0];
+  EXPECT_TRUE(row.is_null() && row.begin == 0x40 && row.end == 0x41 && !row.reads && !row.writes && row.slot == 1 && row.offset_bytes == 0);
+  EXPECT_FALSE(graph().facts.contains(ir::Fact::measured_access));
+  facts.nulls[0].value = 0x48;
+  EXPECT_NE(add_accesses(facts, graph()), "") << "another value";
+  facts.nulls[0] = {3, 1, 0, 0x40};
+  EXPECT_NE(add_accesses(facts, graph()), "") << "no such node";
+}
+
 TEST_F(AddAccesses, RefusesWhatDoesNotFit) {
   kernel({0x100000, 0x100200});
   const auto said = [&](const AccessFacts::Node& node) {

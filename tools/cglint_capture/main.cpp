@@ -183,7 +183,7 @@ void define(CLI::App& app, Options& o) {
   app.add_flag("--no-trace", o.no_trace, "Without recorder and CUPTI: for compute-sanitizer, and for times alone");
   app.add_flag("--check-only", o.check_only, "Only compare outputs with the reference: no recording, no times");
   app.add_flag("--no-check", o.no_check, "Do not compare outputs with the reference");
-  app.add_flag("--measure-access", o.measure_access, "Measure what each kernel reads and writes, in a further process that runs the graph's nodes one at a time, and add it to the recording");
+  app.add_flag("--measure-access", o.measure_access, "Measure what each kernel reads and writes, in a further process that runs the graph's nodes one at a time, and add it to the recording. Of a graph that is not replayed: which kernels dereference a null argument, each launched alone");
   app.add_flag("--no-pdl", o.no_pdl, "Plain launches instead of programmatic ones");
   app.add_option("--moe-config", o.moe_config, "Folder of tile tables for fused MoE, named and formed as vLLM's, for the model and for the linter (default: those that the model was built with)");
   app.add_option("--timeout", o.timeout_s, "Seconds that a process of a run may take")->check(CLI::Range(1, 86400))->capture_default_str();
@@ -287,6 +287,12 @@ std::string progress_of(const Json& run, int code) {
   return text.empty() ? fmt::format("exit code {}", code) : text;
 }
 
+// Whether a run of an earlier series went through and has what is asked for now.
+bool has_all(const Json& run, const Options& options) {
+  if (run.value("exit_code", kExitInternal) != kExitGood) return false;
+  return !options.measure_access || run.contains("accesses") || run.contains("null_proof") || run.contains("capture_failed");
+}
+
 // The first of 130, 3, 2, 1, 4, 0.
 int worse(int a, int b) {
   constexpr std::array kOrder = {kExitInterrupted, kExitInternal, kExitUsage, kExitWrong, kExitMissing};
@@ -366,7 +372,7 @@ int run(Options options) {
     Planned& planned = runs[i];
     Json& all = document["runs"];
     const auto earlier = std::find_if(all.begin(), all.end(), [&](const Json& run) { return same_run(run, planned.run); });
-    if (earlier != all.end() && earlier->value("exit_code", kExitInternal) == kExitGood) continue;
+    if (earlier != all.end() && has_all(*earlier, options)) continue;
     if (earlier != all.end()) all.erase(static_cast<std::size_t>(earlier - all.begin()));
     const std::string label = fmt::format("[{}/{}] {} {} {}, {} layers, batch {}{}", i + 1, runs.size(), options.model, planned.run["variant"].get<std::string>(),
                                           planned.run["preset"].get<std::string>(), planned.run["layers"].dump(), planned.run["batch"].dump(),

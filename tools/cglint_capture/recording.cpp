@@ -70,9 +70,21 @@ std::string add_accesses(const AccessFacts& facts, ir::Graph& graph) {
       if (distance == moved.end()) return fmt::format("no argument says where memory that node {} touches lies", node.number);
       rows.push_back({ir::NodeId(node.number), range.begin + distance->second, range.end + distance->second, range.reads, range.writes});
     }
+  for (const AccessFacts::Null& null : facts.nulls) {
+    const ir::NodeId id(null.node);
+    const ir::KernelNode* const kernel = graph.kind.contains(id) ? graph.kernel(id) : nullptr;
+    if (kernel == nullptr) return fmt::format("node {} is no kernel here", null.node);
+    const auto words = graph.params_of(*kernel);
+    if (std::none_of(words.begin(), words.end(), [&](const ir::ParamWord& w) { return w.slot == null.slot && w.offset_bytes == null.offset_bytes && w.value == null.value; }))
+      return fmt::format("argument {} byte {} of node {} is another one here", null.slot, null.offset_bytes, null.node);
+    rows.push_back({id, null.value, null.value + 1, false, false, null.slot, null.offset_bytes});
+  }
   graph.measured_accesses = std::move(rows);
-  graph.measured_reads_are_some = true;
-  graph.facts.insert(ir::Fact::measured_access);
+  // That a kernel dereferences null says nothing of what else it touches.
+  if (!facts.nodes.empty()) {
+    graph.measured_reads_are_some = true;
+    graph.facts.insert(ir::Fact::measured_access);
+  }
   return "";
 }
 
@@ -87,7 +99,7 @@ base::Result<Recorded> write_recording(const std::string& from, const std::strin
   for (const auto& graph : recording->graphs) {
     if (graph == nullptr || !is_top(*graph)) continue;
     if (next < facts.size()) add(*graph, graph->info, facts[next]);
-    if (next == 0 && !accesses.nodes.empty())
+    if (next == 0 && (!accesses.nodes.empty() || (!accesses.nulls.empty() && graph->facts.contains(ir::Fact::kernel_params))))
       if (const std::string problem = add_accesses(accesses, *graph); !problem.empty()) return base::make_error(base::ErrorCode::internal, "measured accesses do not fit the recording: " + problem);
     ++next;
     recorded.graphs.push_back({std::string(recording->text(graph->info.name)), graph->node_count(), graph->info.instantiated,

@@ -36,6 +36,13 @@ struct AccessFacts {
     std::vector<Range> ranges;
   };
   std::vector<Node> nodes;
+  // Argument words that are null, or null with an offset, and that the kernel dereferences.
+  struct Null {
+    std::uint32_t node = 0;
+    std::uint16_t slot = 0, offset_bytes = 0;
+    std::uint64_t value = 0;
+  };
+  std::vector<Null> nulls;
 };
 // Adds them to `graph`, whose arguments tell where each of that process's allocations lies in its own. Returns why it could not,
 // or "".

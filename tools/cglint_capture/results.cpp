@@ -170,6 +170,13 @@ std::string render_table(const Json& document) {
     if (run.contains("error")) note(run["error"].get<std::string>());
     if (run.contains("fault")) note("the replay faulted: " + run["fault"].get<std::string>());
     if (run.contains("not_replayed")) note("not replayed: " + run["not_replayed"].get<std::string>());
+    if (run.contains("null_proof")) {
+      for (const Json& node : run["null_proof"].value("proven", Json::array()))
+        note(fmt::format("argument {} byte {} of node {} is {} and dereferenced: alone, the node faults, and not with memory in its place", node["argument"].dump(), node["byte"].dump(), node["node"].dump(),
+                         node["value"] == 0 ? "null" : "null plus " + node["value"].dump()));
+      for (const Json& node : run["null_proof"].value("not_proven", Json::array())) note(fmt::format("node {} alone faults, which proves nothing: {}", node["node"].dump(), node.value("why", "")));
+      for (const Json& node : run["null_proof"].value("refused", Json::array())) note(fmt::format("node {} could not be launched alone: {}", node["node"].dump(), node.value("message", "")));
+    }
     if (run.contains("not_traced")) note("not traced: " + run["not_traced"].get<std::string>());
     if (run.contains("capture_failed")) note("the capture failed" + std::string(run["capture_failed"].value("expected", false) ? ", as it must: " : ": ") + run["capture_failed"].value("message", ""));
     if (run.contains("check") && !run["check"].value("ok", false)) note(fmt::format("error {} of {} allowed: {}", run["check"]["error"].dump(), run["check"]["tolerance"].dump(), run["check"].value("detail", "")));

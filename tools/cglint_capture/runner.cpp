@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 #include <utility>
@@ -57,6 +58,13 @@ std::string text_of(const HeldRun& run) {
 Child::Environment environment_of(const Json& run) {
   if (!run.contains("connections")) return {};
   return {{"CUDA_DEVICE_MAX_CONNECTIONS", run["connections"].dump()}};
+}
+
+// The same, for a process without recorder and CUPTI.
+Child::Environment bare_environment_of(const Json& run) {
+  Child::Environment environment = environment_of(run);
+  for (const char* injection : {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}) environment.emplace_back(injection, "");
+  return environment;
 }
 
 // The last message of the recorder or the linter, without their name.
@@ -287,6 +295,39 @@ bool read_access(const Json& event, AccessFacts& facts) {
   }
 }
 
+// A kernel that is launched alone.
+struct NullNode {
+  struct Word {
+    std::uint16_t slot = 0, offset = 0;
+    std::uint64_t value = 0;
+  };
+  std::uint32_t number = 0;
+  std::string function;
+  std::vector<Word> words;  // its null ones, the likeliest addresses first
+  std::string message;      // of its fault, or why it was refused
+};
+
+// An "isolating" event of the runner.
+std::optional<NullNode> read_null_node(const Json& event) {
+  try {
+    NullNode node;
+    node.number = event.at("node");
+    node.function = event.value("function", "");
+    for (const Json& word : event.at("words")) node.words.push_back({word.at(0), word.at(1), word.at(2)});
+    std::stable_partition(node.words.begin(), node.words.end(), [](const NullNode::Word& word) { return word.value == 0; });
+    return node;
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+Json said_of(const NullNode& node) {
+  return {{"node", node.number}, {"function", node.function}, {"null_words", node.words.size()}, {"message", node.message}};
+}
+
+// More processes for one node than anybody waits for.
+constexpr std::size_t kMostPatches = 64;
+
 UntracedFacts untraced_facts(const Json& run) {
   UntracedFacts facts;
   facts.batch = run["batch"];
@@ -323,8 +364,8 @@ class Execution {
     if (measured == kExitInterrupted) keep_torn();
     if (measured == kExitInterrupted || measured == kExitUsage) return measured;
     int code = measured;
-    if (options_.measure_access && traces && not_replayed_.empty() && !planned_.capture_fails) {
-      const int access = measure_access();
+    if (options_.measure_access && traces && !planned_.capture_fails) {
+      const int access = not_replayed_.empty() ? measure_access() : prove_nulls();
       if (access == kExitInterrupted) keep_torn();
       if (access == kExitInterrupted) return access;
       code = code == kExitGood ? access : code;
@@ -406,9 +447,7 @@ class Execution {
     if (options_.no_check) arguments.emplace_back("--no-check");
     arguments.insert(arguments.end(), {"--samples", std::to_string(options_.check_only ? 0 : options_.samples)});
     if (!options_.check_only && scratch_.recording().empty()) arguments.insert(arguments.end(), {"--dot", scratch_.path() + "/graph.dot"});
-    Child::Environment environment = environment_of(run_);
-    for (const char* injection : {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}) environment.emplace_back(injection, "");
-    Child child(arguments, environment);
+    Child child(arguments, bare_environment_of(run_));
     const Outcome outcome = follow(child, deadline_of(options_), [&](const Json& event) { take_event(event, run_, gpu_); });
     if (outcome.interrupted) return kExitInterrupted;
     if (outcome.exit.code == kRunnerFault && !not_replayed_.empty()) {  // what was to be shown
@@ -441,6 +480,127 @@ class Execution {
     if (problem.empty()) return exit_code_of(outcome);
     accesses_ = {};
     return give_up(exit_code_of(outcome) == kExitGood ? kExitInternal : exit_code_of(outcome), problem);
+  }
+
+  // What a process of the runner tells of kernels that it launches alone.
+  struct Isolated {
+    Outcome outcome;
+    std::optional<NullNode> fault;      // the launch that ended it
+    std::vector<NullNode> refused;
+    Json facts;                         // of its "isolation" event
+    std::size_t launches = 0;           // that went through
+    bool is_readable = true;
+  };
+  Isolated isolate(std::size_t first, const std::vector<std::string>& patch) {
+    std::vector<std::string> arguments = runner_arguments(programs_, options_, run_);
+    arguments.insert(arguments.end(), {"--isolate", std::to_string(first)});
+    arguments.insert(arguments.end(), patch.begin(), patch.end());
+    Child child(arguments, bare_environment_of(run_));
+    Isolated isolated;
+    std::optional<NullNode> running;
+    isolated.outcome = follow(child, deadline_of(options_), [&](const Json& event) {
+      if (event["event"] == "isolating") {
+        running = read_null_node(event);
+        isolated.is_readable = isolated.is_readable && running;
+      } else if (event["event"] == "isolated") {
+        if (running && event.contains("refused")) running->message = event.value("refused", ""), isolated.refused.push_back(*running);
+        else ++isolated.launches;
+        running.reset();
+      } else if (event["event"] == "isolation") {
+        isolated.facts = event;
+        isolated.facts.erase("event");
+      }
+    });
+    ++isolation_processes_;
+    if (running && isolated.outcome.exit.code == kRunnerFault) {
+      running->message = isolated.outcome.error;
+      isolated.fault = running;
+    } else if (running && isolated.outcome.timed_out) {
+      isolated.outcome.error = fmt::format("node {} alone ran past {} s and was ended (--timeout)", running->number, options_.timeout_s);
+    }
+    return isolated;
+  }
+
+  // Of a graph that is not replayed: which kernels dereference a null argument. Each kind of kernel is launched alone; where one faults, its
+  // process ends, and the next goes on behind it. What is proven is added to `accesses_`, what is not is said.
+  int prove_nulls() {
+    const Clock::time_point begin = Clock::now();
+    Json proof = {{"proven", Json::array()}, {"not_proven", Json::array()}, {"refused", Json::array()}};
+    std::vector<NullNode> faulting;
+    int code = kExitGood;
+    const auto stop = [&](const Isolated& isolated) {
+      if (isolated.outcome.interrupted) return kExitInterrupted;
+      std::string problem = isolated.fault ? "" : problem_of(isolated.outcome, options_);
+      if (problem.empty() && !isolated.is_readable) problem = "what the runner says of kernels alone cannot be read";
+      if (problem.empty()) return kExitGood;
+      const int given = exit_code_of(isolated.outcome);
+      return give_up(given == kExitGood ? kExitInternal : given, problem);
+    };
+    std::size_t first = 0, launches = 0;
+    for (bool is_done = false; !is_done && code == kExitGood;) {
+      const Isolated isolated = isolate(first, {});
+      code = stop(isolated);
+      launches += isolated.launches + (isolated.fault ? 1 : 0);
+      for (const NullNode& node : isolated.refused) proof["refused"].push_back(said_of(node));
+      for (const char* name : {"nodes", "kernels", "kinds"})
+        if (isolated.facts.contains(name)) proof[name] = isolated.facts[name];
+      is_done = !isolated.fault || isolated.fault->number < first;
+      if (is_done) continue;
+      faulting.push_back(*isolated.fault);
+      first = std::size_t{isolated.fault->number} + 1;
+    }
+    for (const NullNode& node : faulting) {
+      if (code == kExitInterrupted) break;
+      const int one = prove(node, stop, proof);
+      if (code == kExitGood || one == kExitInterrupted) code = one;
+    }
+    proof["launches"] = launches;
+    proof["processes"] = isolation_processes_;
+    proof["seconds"] = std::chrono::duration<double>(Clock::now() - begin).count();
+    run_["null_proof"] = std::move(proof);
+    return code;
+  }
+
+  // Which null word it is: the launch goes through with memory in its place, and faults with an address that has none.
+  template <typename Stop>
+  int prove(const NullNode& node, const Stop& stop, Json& proof) {
+    std::string why = "no single null word explains the fault: with memory in the place of any one of them it faults too";
+    if (node.words.size() > kMostPatches) why = fmt::format("no single one of the first {} null words explains the fault; {} were not tried", kMostPatches, node.words.size() - kMostPatches);
+    for (std::size_t i = 0; i < std::min(node.words.size(), kMostPatches); ++i) {
+      const NullNode::Word& word = node.words[i];
+      const std::string place = fmt::format("{}:{}", word.slot, word.offset);
+      const Isolated with_memory = isolate(node.number, {"--patch", place});
+      if (const int code = stop(with_memory); code != kExitGood) return code;
+      if (with_memory.fault) continue;
+      if (with_memory.launches == 0) {
+        why = fmt::format("the launch with memory in the place of argument {} byte {} was refused", word.slot, word.offset);
+        continue;
+      }
+      // A number would do with one large value as with another.
+      const Isolated without = isolate(node.number, {"--patch", place, "--unmapped"});
+      if (const int code = stop(without); code != kExitGood) return code;
+      if (!without.fault) {
+        why = fmt::format("with another value in argument {} byte {} the launch goes through, be it an address or not", word.slot, word.offset);
+        continue;
+      }
+      Json said = said_of(node);
+      said["argument"] = word.slot;
+      said["byte"] = word.offset;
+      said["value"] = word.value;
+      proof["proven"].push_back(std::move(said));
+      accesses_.nulls.push_back({node.number, word.slot, word.offset, word.value});
+      progress(fmt::format("node {} alone faults, and not with memory in the place of argument {} byte {}", node.number, word.slot, word.offset));
+      return kExitGood;
+    }
+    Json said = said_of(node);
+    said["why"] = why;
+    proof["not_proven"].push_back(std::move(said));
+    progress(fmt::format("node {} alone faults: {}", node.number, why));
+    return kExitGood;
+  }
+
+  void progress(const std::string& text) const {
+    if (!options_.quiet) fmt::print(stderr, "  {}\n", base::printable(text, 300));
   }
 
   // The capture file, from the recording or, where there is none, from the graph's DOT dump.
@@ -486,6 +646,7 @@ class Execution {
   std::string not_replayed_;
   std::map<std::string, std::string> unchecked_;  // rules that could not look at the recording: why
   AccessFacts accesses_;
+  int isolation_processes_ = 0;
 };
 
 }  // namespace
