@@ -41,8 +41,7 @@ class Isolation {
       Places places;
       for (const Word& word : nulls) places.emplace_back(word.slot, word.offset);
       if (!seen.emplace(node.function, std::move(places)).second || number < first) continue;
-      launch(number, node, nulls);
-      ++launches;
+      if (launch(number, node, nulls)) ++launches;
     }
     Event("isolation")
         .integer("nodes", static_cast<std::int64_t>(handles_.size()))
@@ -90,7 +89,8 @@ class Isolation {
     return address;
   }
 
-  void launch(std::size_t number, const KernelNode& node, const std::vector<Word>& nulls) const {
+  // False: it was refused.
+  bool launch(std::size_t number, const KernelNode& node, const std::vector<Word>& nulls) const {
     std::string words;
     for (const Word& word : nulls)
       words += (words.empty() ? "[" : ",[") + std::to_string(word.slot) + ',' + std::to_string(word.offset) + ',' + std::to_string(word.value) + ']';
@@ -118,6 +118,8 @@ class Isolation {
     Event event("isolated");
     event.integer("node", static_cast<std::int64_t>(number)).boolean("ran", refused.empty());
     if (!refused.empty()) event.text("refused", refused);
+    return refused.empty();
+    return refused.empty();
   }
 
   Driver driver_;
