@@ -58,7 +58,7 @@ def proven(model, variant, kernel, branch, wrong):
     if not rows:
         wrong.append(f"{model} {variant}: no row in the null page")
     for row in rows:
-        node = graph["nodes"][row[0]]
+        node = {**graph.get("defaults", {}), **graph["nodes"][row[0]]}
         name = graph["functions"][graph["launches"][node["launch"]]["function"]]["name"]
         ranges = graph["nvtx"][node["nvtx"]] if "nvtx" in node else []
         numbers["nvtx"] = ranges
