@@ -94,6 +94,9 @@ def plain_jobs(models):
         yield "variants", name, "streams, times, memory, outputs and findings of each variant at published depth", verify(name)
     for name in listed:
         yield "trimmed", name, f"each variant with {TRIMMED_LAYERS} layers, as recorded for the repository", [*trimmed, "--no-check", *verify(name)]
+    if has("mla_two_stream"):  # in place of what `trimmed` recorded of it
+        yield "trimmed_measured", "mla_two_stream", "what the kernels of the missing join read and write, measured", [
+            "--variant", "join_missing", *trimmed, "--no-check", "--measure-access", *verify("mla_two_stream")]
     if has("fused_moe"):
         for preset in other_presets("fused_moe"):
             yield f"trimmed_{preset}", "fused_moe", f"the other shard with {TRIMMED_LAYERS} layers, as recorded for the repository", [

@@ -510,7 +510,7 @@ bool mla_decode_fits_pages(const MlaDecode& a) {
 
 cudaError_t mla_decode_pages(const LaunchContext& ctx, const MlaDecode& a, __half* values, float2* stats) {
   // The fastest of those measured, windows and numbers of threads too:
-  // docs/measurements/kernels-variants-2-2026-12-01.json.
+  // docs/measurements/kernels-variants-2-2026-12-01.json, of one page a block kernels-variants-3-2026-12-01.json.
   const cudaError_t status = a.heads == kMlaHeadTile ? launch_split<Geometry<1, 640>>(ctx, a, values, stats)
                                                   : launch_split<Geometry<2, 512>>(ctx, a, values, stats);
   if (status != cudaSuccess) return status;

@@ -244,7 +244,7 @@ constexpr SkinnyShape cluster_shape(int fewest_rows, int most_rows) {
 }
 
 // One geometry for each k and number of rows: the best of those measured, launches by themselves and behind a norm both counted:
-// docs/measurements/kernels-variants-2-2026-12-01.json.
+// docs/measurements/kernels-variants-2-2026-12-01.json, for the routers and fp32 kernels-variants-3-2026-12-01.json.
 // Clusters of two blocks that each take a whole multiprocessor make gate_up of K2 and V3 by itself another
 // 0.1 to 0.2 us faster, but not behind a norm, where the routers then are 0.3 us slower.
 constexpr SkinnyShape kClusterShapes[] = {
