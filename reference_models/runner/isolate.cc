@@ -119,7 +119,6 @@ class Isolation {
     event.integer("node", static_cast<std::int64_t>(number)).boolean("ran", refused.empty());
     if (!refused.empty()) event.text("refused", refused);
     return refused.empty();
-    return refused.empty();
   }
 
   Driver driver_;
