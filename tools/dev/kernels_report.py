@@ -3,13 +3,13 @@
 
 usage: kernels_report.py [--check]     --check: exit 1 if the page is not what the file says
 """
-import argparse
 import json
-import pathlib
 import re
 import sys
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "docs/measurements"
+import report_page
+from report_page import FOLDER
+
 SHARE, TIMES, MOST_TOKENS = 0.6, 2.0, 8  # the aim
 
 
@@ -116,22 +116,5 @@ def page():
     return "\n".join(text)
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Write docs/measurements/kernels.md.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is not what the file says")
-    arguments = parser.parse_args()
-    text, target = page(), FOLDER / "kernels.md"
-    if text is None:
-        print("no measurement of the kernels: nothing to write")
-        return 0
-    if arguments.check:
-        same = target.exists() and target.read_text() == text
-        print("kernels.md is current" if same else "kernels.md is not what the measurement says: run tools/dev/kernels_report.py")
-        return 0 if same else 1
-    target.write_text(text)
-    print(target)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report_page.main("kernels.md", page))

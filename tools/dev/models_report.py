@@ -3,13 +3,12 @@
 
 usage: models_report.py [--check]     --check: exit 1 if the page is not what the files say
 """
-import argparse
 import json
-import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "docs/measurements"
+import report_page
+from report_page import FOLDER
+
 SAMPLES = 200  # of a time, where the page does not say otherwise
 EXECUTABLE = ["instantiate us", "upload us", "launch CPU us", "MB"]
 ORDER = ["deepseek_moe", "k2_full", "mla_two_stream", "nvfp4_preamble", "kimi_linear", "fused_moe", "two_branch"]
@@ -136,22 +135,5 @@ def page():
     return "\n".join(text)
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Write docs/measurements/models.md.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is not what the files say")
-    arguments = parser.parse_args()
-    text, target = page(), FOLDER / "models.md"
-    if text is None:
-        print("no measurement of a model: nothing to write")
-        return 0
-    if arguments.check:
-        same = target.exists() and target.read_text() == text
-        print("models.md is current" if same else "models.md is not what the measurements say: run tools/dev/models_report.py")
-        return 0 if same else 1
-    target.write_text(text)
-    print(target)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report_page.main("models.md", page))
