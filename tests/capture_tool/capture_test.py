@@ -82,7 +82,8 @@ def arguments(place):
                             (["two_branch", "--variant", "side_first,"], "is empty"), (["two_branch", "--batch", "1,2,01"], "1 is there twice"),
                             (["two_branch", "--variant", "same,side_first,same"], "same is there twice"), (["two_branch", "--connections", "8", "--connections", "8"], "8 is there twice"),
                             (["two_branch", "--seed", "-1"], "--seed"), (["two_branch", "--seed=-1"], "--seed"), (["two_branch", "--draft-tokens", "2"], "--serve"),
-                            (["two_branch", "--draft-layers", "2"], "--serve"),
+                            (["two_branch", "--draft-layers", "2"], "--serve"), (["two_branch", "-o", ""], "a value is empty"), (["two_branch", "--moe-config", ""], "--moe-config"),
+                            (["two_branch", "--seed", "99999999999999999999999"], "18446744073709551615"), (["two_branch", "--seed", "-1"], "whole number"),
                             (["two_branch", "--results", str(place.bin)], "Is a directory"), (["two_branch", "--results", "/proc/x/y.json"], "/proc/x/y.json: cannot write"),
                             (["two_branch", "--results", "none/r.json"], "none/r.json: cannot write")):
         code, out, err = place.run(*words)
@@ -110,7 +111,7 @@ def output(place):
         os.close(reader)
         done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=place.env, cwd=place.folder)
         os.close(writer)
-        check(done.returncode == 2 and done.stderr == "", f"{words} when nobody reads: {done.returncode} {done.stderr}")
+        check(done.returncode == -signal.SIGPIPE and done.stderr == "", f"{words} when nobody reads: {done.returncode} {done.stderr}")
 
 
 def good(place):
@@ -318,7 +319,7 @@ def recordings(place):
     good = "main_first.small.b1.l8.cgl.jsonl.gz"
     shutil.copy(ROOT / "reference_models/two_branch/recordings" / good, place.folder)
     for name, expected, text in ((good, 0, "as expected: no finding"), ("main_first.tiny.b1.cgl.jsonl.gz", 1, ": CG203 was not checked: the accesses of some kernels are not known"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", 1, "3 streams expected, 2 measured"),
-                                 ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 1, "")):
+                                 ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 2, "gone.tiny.b1.cgl.jsonl: cannot read it: No such file")):
         code, out, err = place.run("two_branch", "--verify-recordings", name)
         check(code == expected and text in out + err, f"{name}: {code} {out} {err}")
         check(all(line.startswith("cglint capture: error: ") for line in err.splitlines()), f"{name}: {err}")
@@ -335,6 +336,11 @@ def recordings(place):
     for words, expected in ((["two_brunch"], "did you mean two_branch"), ([], "which model")):
         code, out, err = place.run(*words, "--verify-recordings", "odd.gz")
         check(code == 2 and expected in err and out == "", f"{words}: {code} {out} {err}")
+    for words in (["--variant", "side_first"], ["--layers", "3"], ["--results", "r.json"], ["-o", "out"], ["--force"]):
+        code, out, err = place.run("two_branch", *words, "--verify-recordings", "main_first.tiny.b1.cgl.jsonl.gz")
+        check(code == 2 and "not with --verify-recordings" in err and out == "", f"{words} is for runs: {code} {out} {err}")
+    code, out, err = place.run("two_branch", "--verify-recordings", "missing/main_first.tiny.b1.cgl.jsonl.gz")
+    check(code == 2 and "missing/main_first.tiny.b1.cgl.jsonl.gz: cannot read it: No such file" in err and out == "", f"a missing recording: {code} {out} {err}")
     code, _, err = place.run("no_such_model", "--verify-recordings", "odd.gz")
     check(code == 2 and "no manifest" in err, f"{code} {err}")
 

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "commands.h"
+#include "common/empty_value.h"
 #include "export/part_file.h"
 #include "external.h"
 
@@ -103,6 +104,10 @@ int main(int argc, char** argv) {
   try {
     if (has_unknown_subcommand(app, argc, argv)) return kExitUsage;
     app.parse(argc, argv);
+    if (const std::string option = cglint::option_with_empty_value(app); !option.empty()) {
+      print_error(fmt::format("{}: a value is empty", option) + see_help(app));
+      return kExitUsage;
+    }
     if (capabilities && !app.get_subcommands().empty()) {
       print_error(fmt::format("--capabilities takes no subcommand ('{}'); see 'cglint --help'", app.get_subcommands().front()->get_name()));
       return kExitUsage;

@@ -19,6 +19,7 @@
 
 #include "base/text.h"
 #include "child.h"
+#include "common/empty_value.h"
 #include "manifest.h"
 #include "options.h"
 #include "output.h"
@@ -164,7 +165,11 @@ void define(CLI::App& app, Options& o) {
   add_list(app, "--batch", o.batches, 1, 65536, "Tokens of the decode step; several make a sweep")->default_str("1");
   app.add_option("--context", o.context, "Tokens already in the cache")->check(CLI::Range(1, 1 << 24))->capture_default_str();
   app.add_option("--seed", o.seed, "Seed of weights, inputs and cache")
-      ->check([](const std::string& word) { return word.find('-') == std::string::npos ? "" : "must not be negative"; })  // would be taken modulo 2^64
+      ->check([](const std::string& word) {  // what is negative or larger would be taken as another number
+        std::uint64_t seed = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), seed);
+        return error == std::errc() && end == word.data() + word.size() ? "" : fmt::format("'{}' is not a whole number from 0 to {}", word, ~std::uint64_t{0});
+      })
       ->capture_default_str();
   add_list(app, "--connections", o.connections, 1, 32, "CUDA_DEVICE_MAX_CONNECTIONS of the runs; several make a sweep");
   app.add_option("--replays", o.replays, "Traced replays")->check(CLI::Range(1, 10000))->capture_default_str();
@@ -193,6 +198,14 @@ void define(CLI::App& app, Options& o) {
       "that is not beside this one, or output that cannot be written; 3 a CUDA call failed or a program crashed; 4 something could not be recorded\n"
       "here (no GPU, no CUPTI, CUPTI taken, too little memory); 130 interrupted. Where several apply, the first of 130, 3, 2, 1, 4. Findings alone\n"
       "do not change it.");
+}
+
+// The first option that was given and says how a model is run, or "".
+std::string option_of_runs(const CLI::App& app) {
+  static const std::set<std::string> others = {"model", "--verify-recordings", "--format", "--moe-config", "--quiet"};
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 && !others.contains(option->get_name())) return option->get_name();
+  return "";
 }
 
 base::Result<Manifest> manifest_of(const std::string& model) {
@@ -424,5 +437,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return complain(std::string(error.what()) + " (--help lists the options)");
   }
+  if (const std::string option = cglint::option_with_empty_value(app); !option.empty()) return complain(option + ": a value is empty (--help lists the options)");
+  if (!options.recordings.empty())
+    if (const std::string option = option_of_runs(app); !option.empty()) return complain(option + " is for runs: not with --verify-recordings");
   return run(options);
 }

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <regex>
@@ -386,7 +389,7 @@ class Execution {
 
   // Records; lints when the graph is on disk and decides whether it is replayed.
   int traced() {
-    std::vector<std::string> arguments = {programs_.record, "-o", scratch_.path() + "/", "--replays", std::to_string(std::max(options_.replays, options_.serve * options_.draft_tokens)), "--no-python-stacks", "--redact", "--"};
+    std::vector<std::string> arguments = {programs_.record, "-o", scratch_.path() + "/", "--replays", std::to_string(std::max(options_.replays, options_.serve * options_.draft_tokens)), "--no-python-stacks", "--redact", "--exec", "--"};
     for (std::string& argument : runner_arguments(programs_, options_, run_)) arguments.push_back(std::move(argument));
     arguments.insert(arguments.end(), {"--wait", "--replays", std::to_string(options_.replays)});
     Child child(arguments, environment_of(run_));
@@ -689,6 +692,10 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
     HeldRun asked{options.model, parts[1], parts[2], parts[5], parts[4].matched ? std::stoi(parts[4]) : published, std::stoi(parts[3])};
     Json run = {{"recording", file}, {"variant", asked.variant}, {"preset", asked.preset}, {"batch", asked.batch}, {"layers", asked.layers}};
     if (!asked.beside.empty()) run["beside"] = asked.beside;
+    if (std::ifstream readable(file); !readable || std::filesystem::is_directory(file)) {
+      code = complain(fmt::format("{}: cannot read it: {}", file, std::strerror(readable ? EISDIR : errno)));
+      continue;
+    }
     const auto held = held_run(file);  // what cannot be read the linter says
     if (asked.layers == 0 && held && *held) asked.layers = (*held)->layers;
     if (held && *held && **held != asked) {

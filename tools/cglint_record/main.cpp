@@ -54,6 +54,8 @@ Options:
                        graph (frees, launches outside capture), at its next driver call; programs can call
                        cglint_record_flush() instead
   --redact[=names]     Leave out folders, host name and command line; with names, kernel and NVTX names become hashes
+  --exec               Become the command instead of waiting for it: its process id is that of cglint record, and
+                       nothing is said where nothing was recorded. Not with --lint
   --lint [OPTIONS]     Afterwards run cglint lint, with the options up to --, on the files
   -h, --help           This text
 
@@ -62,7 +64,7 @@ CGLINT_CUPTI names the CUPTI library to use where none is found.
 
 Where nothing was recorded, a last line on stderr says why: no process initialised CUDA, or none instantiated a graph.
 
-Exit codes: the command's (128 + n if signal n ended it), also where nothing was recorded; with --lint that of cglint
+Exit codes: the command's (128 + n if signal n ended it, 127 if it cannot be run), also where nothing was recorded; with --lint that of cglint
 lint, if the command did not fail, and 2 where there is nothing to lint; 2 for wrong usage.
 )";
 
@@ -91,7 +93,7 @@ struct Options {
   std::string out;
   bool out_is_folder = false;
   std::uint32_t replays = 0;
-  bool python_stacks = true, python_helper = true, native_stacks = true, eager = true, allocator_history = true, lint = false, help = false;
+  bool python_stacks = true, python_helper = true, native_stacks = true, eager = true, allocator_history = true, exec = false, lint = false, help = false;
   std::string detach, redact;
   int flush_signal = 0;
   std::vector<char*> lint_options, command;
@@ -159,6 +161,8 @@ std::string parse(int argc, char** argv, Options& options) {
       options.eager = false;
     } else if (argument == "--redact" || argument == "--redact=names") {
       options.redact = argument == "--redact" ? "1" : "names";
+    } else if (argument == "--exec") {
+      options.exec = true;
     } else if (argument == "--lint") {
       options.lint = true;
     } else if (argument.starts_with('-')) {
@@ -169,6 +173,7 @@ std::string parse(int argc, char** argv, Options& options) {
   }
   if (i < argc && std::string_view(argv[i]) == "--") ++i;
   for (; i < argc; ++i) options.command.push_back(argv[i]);
+  if (options.lint && options.exec) return "--exec leaves nobody to lint: not with --lint";
   return options.command.empty() ? "no command to run: give it after --" : "";
 }
 
@@ -351,16 +356,19 @@ int main(int argc, char** argv) {
   setenv("CGLINT_RECORD_REPLAYS", std::to_string(options.replays).c_str(), 1);
   unsetenv("CGLINT_RECORD_LIST");
   options.command.push_back(nullptr);
+  const auto become = [&options] {
+    execvp(options.command[0], options.command.data());
+    complain(std::string("cannot run ") + options.command[0] + ": " + std::strerror(errno));
+    return 127;
+  };
+  if (options.exec) return become();
   const char* const temporary = std::getenv("TMPDIR");
   std::string list =
       std::string(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary) + "/cglint-record-XXXXXX";
   const int descriptor = mkstemp(list.data());
   if (descriptor < 0) {
     complain("cannot create " + list + ": " + std::strerror(errno) + (options.lint ? "" : ": it will not be said whether anything was recorded"));
-    if (options.lint) return kExitUsage;
-    execvp(options.command[0], options.command.data());
-    complain(std::string("cannot run ") + options.command[0] + ": " + std::strerror(errno));
-    return 127;
+    return options.lint ? kExitUsage : become();
   }
   close(descriptor);
   setenv("CGLINT_RECORD_LIST", absolute(list).c_str(), 1);  // the program may change its folder

@@ -51,7 +51,7 @@ def arguments(program):
     for words, expected in ((["-o"], "needs a value"), (["--replays", "x", "--", "true"], "'x'"), (["--wrong", "--", "true"], "--wrong"),
                             (["--detach-after", "0", "--", "true"], "'0'"), (["--detach-after", "s", "--", "true"], "'s'"),
                             (["--flush-signal", "NO", "--", "true"], "'NO'"),
-                            ([], "no command"), (["--"], "no command")):
+                            (["--exec", "--lint", "--", "true"], "--exec"), ([], "no command"), (["--"], "no command")):
         code, _, err = run(*words, env=plain)
         check(code == 2 and expected in err and err.count("\n") == 1, f"{words}: {code} {err}")
     show = ["sh", "-c", "env | grep -E '^(CUDA_INJECTION64_PATH|NVTX_INJECTION64_PATH|CGLINT_RECORD)' | sort; exit 7"]
@@ -140,7 +140,10 @@ def command(program, played):
         listed = ["sh", "-c", "echo loaded >> $CGLINT_RECORD_LIST; echo a.cgl.jsonl >> $CGLINT_RECORD_LIST; echo off >> $CGLINT_RECORD_LIST"]
         done = subprocess.run([program, "--", *listed], capture_output=True, text=True, env=plain, cwd=folder, timeout=60)
         check(done.returncode == 0 and done.stderr == "", f"something was written: {done}")
-        for words in ([], ["--lint"]):
+        started = subprocess.Popen([program, "--exec", "--", *python, "import os; print(os.getpid(), 'CGLINT_RECORD_LIST' in os.environ)"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain, cwd=folder)
+        out, err = started.communicate(timeout=60)
+        check(out == f"{started.pid} False\n" and err == "" and started.returncode == 0, f"--exec becomes the command: {started.pid} {out} {err}")
+        for words in ([], ["--lint"], ["--exec"]):
             done = subprocess.run([program, *words, "--", folder + "/missing"], capture_output=True, text=True, env=plain, cwd=folder, timeout=60)
             check(done.returncode == 127 and done.stderr.count("\n") == 1 and "cannot run" in done.stderr, f"a missing command: {done}")
         done = subprocess.run([program, "--", "echo", "ran"], capture_output=True, text=True, env=dict(plain, TMPDIR=folder + "/none"), cwd=folder, timeout=60)
