@@ -467,7 +467,8 @@ void InputChecker::finish(const ir::Recording& recording) {
     else if (recording.has_timeline)
       summary.nothing_reason = summary.loose_kernels > 0
                                    ? fmt::format("{}, but no graph launch", base::count_of(summary.loose_kernels, "GPU kernel"))
-                                   : std::string("the trace has no GPU activity");
+                                   : std::string(summary.has_data_loss || summary.has_error_loss ? "what is left of the input has no whole graph and no GPU activity"
+                                                                                                : "the trace has no GPU activity");
     else
       summary.nothing_reason = "the input holds no graph with nodes";
   } else if (state.results.rule_checks == 0 && !state.results.not_checked.empty()) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <array>
 #include <limits>
 #include <map>
@@ -265,8 +266,10 @@ class Check final : public engine::RecordingCheck {
       for (const std::int64_t ns : fork->overlapped_ns) overlapped += ns;
       replays = std::min(replays, fork->replays);
     }
-    finding.message = fmt::format("{} overlap, but take {:.1f} us where one after the other would take about {:.1f} us{}", first.branches, to_us(first.span_ns),
-                                  to_us(serial_ns.at(&first)), members.size() == 1 ? std::string() : fmt::format(" ({} places)", members.size()));
+    const std::int64_t first_serial = serial_ns.at(&first);
+    const double saved = first_serial > 0 ? 100.0 * static_cast<double>(first_serial - first.span_ns) / static_cast<double>(first_serial) : 0;
+    finding.message = fmt::format("{} overlap, but take {:.1f} us where one after the other would take about {:.1f} us: {:.1f} % {}{}", first.branches, to_us(first.span_ns),
+                                  to_us(first_serial), std::abs(saved), saved < 0 ? "more" : "less", members.size() == 1 ? std::string() : fmt::format(" ({} places)", members.size()));
     finding.evidence = {{"places", static_cast<std::int64_t>(members.size())},
                         {"replays", std::int64_t{replays}},
                         {"overlapped_us", to_us(span)},
