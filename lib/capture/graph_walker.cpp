@@ -5,6 +5,8 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "cuda/packed_arguments.h"
+
 namespace cglint::capture {
 namespace {
 
@@ -114,7 +116,7 @@ void Walker::walk_kernel(GraphRecord& record, NodeRecord& node, CUgraphNode hand
     }
     if (node.function == record.functions.size()) record.functions.push_back(read);
     if (read.has_params) {
-      const std::span<const unsigned char> packed = packed_arguments(params.extra);
+      const std::span<const unsigned char> packed = cuda::packed_arguments(params.extra);
       node.words_known = true;
       for (std::size_t i = 0; i < read.params.size(); ++i) {
         const auto [offset, size] = read.params[i];
@@ -349,18 +351,6 @@ FunctionRecord read_function(const cuda::DriverApi& driver, CUfunction function)
     record.has_params = result == CUDA_ERROR_INVALID_VALUE;
   }
   return record;
-}
-
-std::span<const unsigned char> packed_arguments(void** extra) {
-  const void *bytes = nullptr, *size = nullptr;
-  constexpr int kMostEntries = 8;
-  for (int i = 0; extra != nullptr && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-    const bool is_pointer = extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER;
-    if (i == kMostEntries || (!is_pointer && extra[i] != CU_LAUNCH_PARAM_BUFFER_SIZE)) return {};
-    (is_pointer ? bytes : size) = extra[i + 1];
-  }
-  if (bytes == nullptr || size == nullptr) return {};
-  return {static_cast<const unsigned char*>(bytes), *static_cast<const std::size_t*>(size)};
 }
 
 std::vector<GraphRecord> walk_graph(const WalkContext& context, CUgraph graph) {

@@ -27,8 +27,4 @@ std::vector<GraphRecord> walk_graph(const WalkContext& context, CUgraph graph);
 // Name, parameter layout, registers, shared memory of a kernel. Asking may load it.
 FunctionRecord read_function(const cuda::DriverApi& driver, CUfunction function);
 
-// The packed form of a kernel's arguments: CU_LAUNCH_PARAM_BUFFER_POINTER, pointer, ..._SIZE, &size, ..._END. Empty if
-// one of the two is missing or something else is asked for: what it means for the buffer is not known.
-std::span<const unsigned char> packed_arguments(void** extra);
-
 }  // namespace cglint::capture

@@ -1,20 +1,15 @@
 #include "runner/arguments.h"
 
-#include <cuda.h>
+#include <span>
+
+#include "cuda/packed_arguments.h"
 
 namespace cglint::models {
 
 const std::uint8_t* argument_of(void** params, void** extra, std::size_t slot, std::size_t offset, std::size_t bytes) {
   if (params != nullptr) return static_cast<const std::uint8_t*>(params[slot]);
-  const void *packed = nullptr, *size = nullptr;
-  constexpr int kMostEntries = 8;
-  for (int i = 0; extra != nullptr && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-    const bool is_pointer = extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER;
-    if (i == kMostEntries || (!is_pointer && extra[i] != CU_LAUNCH_PARAM_BUFFER_SIZE)) return nullptr;
-    (is_pointer ? packed : size) = extra[i + 1];
-  }
-  if (packed == nullptr || size == nullptr || offset + bytes > *static_cast<const std::size_t*>(size)) return nullptr;
-  return static_cast<const std::uint8_t*>(packed) + offset;
+  const std::span<const unsigned char> packed = cuda::packed_arguments(extra);
+  return offset + bytes > packed.size() ? nullptr : packed.data() + offset;
 }
 
 }  // namespace cglint::models

@@ -319,7 +319,7 @@ def recordings(place):
     good = "main_first.small.b1.l8.cgl.jsonl.gz"
     shutil.copy(ROOT / "reference_models/two_branch/recordings" / good, place.folder)
     for name, expected, text in ((good, 0, "as expected: no finding"), ("main_first.tiny.b1.cgl.jsonl.gz", 1, ": CG203 was not checked: the accesses of some kernels are not known"), ("two_branch.side_first.tiny.b1.l2.cgl.jsonl.gz", 1, "3 streams expected, 2 measured"),
-                                 ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 2, "gone.tiny.b1.cgl.jsonl: cannot read it: No such file")):
+                                 ("main_first.huge.b1.cgl.jsonl.gz", 1, "how many layers"), ("odd.gz", 2, "the name is not"), ("gone.tiny.b1.cgl.jsonl", 2, "gone.tiny.b1.cgl.jsonl: no such file")):
         code, out, err = place.run("two_branch", "--verify-recordings", name)
         check(code == expected and text in out + err, f"{name}: {code} {out} {err}")
         check(all(line.startswith("cglint capture: error: ") for line in err.splitlines()), f"{name}: {err}")
@@ -340,7 +340,7 @@ def recordings(place):
         code, out, err = place.run("two_branch", *words, "--verify-recordings", "main_first.tiny.b1.cgl.jsonl.gz")
         check(code == 2 and "not with --verify-recordings" in err and out == "", f"{words} is for runs: {code} {out} {err}")
     code, out, err = place.run("two_branch", "--verify-recordings", "missing/main_first.tiny.b1.cgl.jsonl.gz")
-    check(code == 2 and "missing/main_first.tiny.b1.cgl.jsonl.gz: cannot read it: No such file" in err and out == "", f"a missing recording: {code} {out} {err}")
+    check(code == 2 and "missing/main_first.tiny.b1.cgl.jsonl.gz: no such file" in err and out == "", f"a missing recording: {code} {out} {err}")
     code, _, err = place.run("no_such_model", "--verify-recordings", "odd.gz")
     check(code == 2 and "no manifest" in err, f"{code} {err}")
 

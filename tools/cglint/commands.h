@@ -48,8 +48,6 @@ struct InputPath {
 };
 std::vector<InputPath> input_paths(std::span<const std::string> arguments);
 
-// For when what read standard output has closed it: the program ends by SIGPIPE, as others do. It is no fault of the input.
-[[noreturn]] void end_with_reader();
 // Where a file is written: "-" or "" is standard output. The file appears whole or not at all (export/part_file.h). Returns false
 // after printing one line to stderr.
 bool write_output(const std::string& path, const std::string& text);

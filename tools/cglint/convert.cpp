@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "commands.h"
+#include "common/standard_output.h"
 #include "export/export.h"
 #include "export/part_file.h"
 #include "import/common/importer.h"
@@ -173,7 +174,7 @@ int run_convert(const ConvertOptions& options) {
   if (result) result = part.finish();
   if (!result) {
     base::Error error = result.error();
-    if (options.output == "-" && error.message.ends_with(std::strerror(EPIPE))) end_with_reader();
+    if (options.output == "-" && error.message.ends_with(std::strerror(EPIPE))) cglint::end_with_reader();
     if (error.file.empty() || error.file == part.name()) error.file = options.output;
     return fail(error);
   }

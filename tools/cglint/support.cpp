@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +12,7 @@
 
 #include "base/text.h"
 #include "commands.h"
+#include "common/standard_output.h"
 #include "export/part_file.h"
 #include "import/common/importer.h"
 
@@ -23,12 +23,6 @@ std::string version_text() { return CGLINT_VERSION; }
 // std::fputs, not fmt::print: a closed or full stderr must not throw.
 void print_stderr(const std::string& text) { std::fputs(text.c_str(), stderr); }
 void print_error(const std::string& line) { print_stderr("cglint: error: " + base::printable(line, 4000) + "\n"); }
-
-void end_with_reader() {
-  std::signal(SIGPIPE, SIG_DFL);
-  std::raise(SIGPIPE);
-  std::_Exit(128 + SIGPIPE);  // where the signal is blocked
-}
 
 int exit_code_of(const base::Error& error) {
   return error.code == base::ErrorCode::internal ? kExitInternal : kExitUsage;
@@ -69,10 +63,9 @@ bool overwrites_input(const std::string& output, std::span<const InputPath> inpu
 
 bool write_output(const std::string& path, const std::string& text) {
   if (path.empty() || path == "-") {
-    const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-    if (!good && errno == EPIPE) end_with_reader();
-    if (!good) print_error(fmt::format("standard output: {}", std::strerror(errno)));
-    return good;
+    const std::string problem = cglint::write_standard_output(text);
+    if (!problem.empty()) print_error(problem);
+    return problem.empty();
   }
   exporter::PartFile part(path);
   std::FILE* const file = std::fopen(part.name().c_str(), "wb");

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "base/text.h"
+#include "common/standard_output.h"
 #include "options.h"
 
 namespace cglint::capture_tool {
@@ -20,14 +17,9 @@ int complain(const std::string& text) {
 }
 
 bool print_output(const std::string& text) {
-  const bool is_good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!is_good && errno == EPIPE) {  // who read it has closed it: no fault of this program's, which ends as others do
-    std::signal(SIGPIPE, SIG_DFL);
-    std::raise(SIGPIPE);
-    std::_Exit(128 + SIGPIPE);  // where the signal is blocked
-  }
-  if (!is_good) complain(fmt::format("standard output: {}", std::strerror(errno)));
-  return is_good;
+  const std::string problem = write_standard_output(text);
+  if (!problem.empty()) complain(problem);
+  return problem.empty();
 }
 
 }  // namespace cglint::capture_tool

@@ -4,11 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <regex>
@@ -692,11 +689,11 @@ int verify_recordings(const Programs& programs, const Options& options, const Ma
     HeldRun asked{options.model, parts[1], parts[2], parts[5], parts[4].matched ? std::stoi(parts[4]) : published, std::stoi(parts[3])};
     Json run = {{"recording", file}, {"variant", asked.variant}, {"preset", asked.preset}, {"batch", asked.batch}, {"layers", asked.layers}};
     if (!asked.beside.empty()) run["beside"] = asked.beside;
-    if (std::ifstream readable(file); !readable || std::filesystem::is_directory(file)) {
-      code = complain(fmt::format("{}: cannot read it: {}", file, std::strerror(readable ? EISDIR : errno)));
+    const auto held = held_run(file);  // of what is in it the linter says what cannot be read
+    if (!held && (held.error().code == base::ErrorCode::not_found || held.error().code == base::ErrorCode::io || held.error().code == base::ErrorCode::usage)) {
+      code = complain(held.error().to_string());
       continue;
     }
-    const auto held = held_run(file);  // what cannot be read the linter says
     if (asked.layers == 0 && held && *held) asked.layers = (*held)->layers;
     if (held && *held && **held != asked) {
       const std::string other = fmt::format("holds {}; asked for was {}", base::printable(text_of(**held), 300), text_of(asked));

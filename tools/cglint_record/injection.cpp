@@ -19,6 +19,7 @@
 
 #include "capture/allocator_blocks.h"
 #include "capture/capture_book.h"
+#include "cuda/packed_arguments.h"
 #include "driver_calls.h"
 #include "list_lines.h"
 #include "recorder.h"
@@ -314,7 +315,7 @@ void note_eager(CUpti_CallbackId id, const CUpti_CallbackData& data) {
   launch.block = facts.block;
   launch.dynamic_shared_bytes = facts.dynamic_shared_bytes;
   launch.params = facts.params;
-  launch.packed = capture::packed_arguments(facts.extra);
+  launch.packed = cuda::packed_arguments(facts.extra);
   launch.origin.sequence = recorder->next_sequence();
   launch.origin.stream = handle_of(call.facts.stream);
   launch.origin.has_stream = true;

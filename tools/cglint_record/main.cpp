@@ -197,6 +197,13 @@ void let_go_of_files() {
   closefrom(STDERR_FILENO + 1);
 }
 
+// Returns only where the command cannot be run: its exit code.
+int become(std::vector<char*>& command) {
+  execvp(command[0], command.data());
+  complain(std::string("cannot run ") + command[0] + ": " + std::strerror(errno));
+  return 127;
+}
+
 // Runs the command, passing signals on. Returns its wait status. `list` is told if it cannot be run; `flush_signal` is passed on too (0: none).
 int run(std::vector<char*>& command, const std::string& list = "", int flush_signal = 0, bool lets_go = false) {
   std::vector<int> signals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM};
@@ -220,10 +227,9 @@ int run(std::vector<char*>& command, const std::string& list = "", int flush_sig
     if (getppid() != parent) _exit(127);
     sigaction(SIGCHLD, &children, nullptr);
     sigprocmask(SIG_SETMASK, &before, nullptr);
-    execvp(command[0], command.data());
-    complain(std::string("cannot run ") + command[0] + ": " + std::strerror(errno));
+    const int code = become(command);
     add_line(list, record::kListNotRun);
-    _exit(127);
+    _exit(code);
   }
   action.sa_sigaction = pass_on;
   action.sa_flags = SA_SIGINFO;
@@ -356,19 +362,14 @@ int main(int argc, char** argv) {
   setenv("CGLINT_RECORD_REPLAYS", std::to_string(options.replays).c_str(), 1);
   unsetenv("CGLINT_RECORD_LIST");
   options.command.push_back(nullptr);
-  const auto become = [&options] {
-    execvp(options.command[0], options.command.data());
-    complain(std::string("cannot run ") + options.command[0] + ": " + std::strerror(errno));
-    return 127;
-  };
-  if (options.exec) return become();
+  if (options.exec) return become(options.command);
   const char* const temporary = std::getenv("TMPDIR");
   std::string list =
       std::string(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary) + "/cglint-record-XXXXXX";
   const int descriptor = mkstemp(list.data());
   if (descriptor < 0) {
     complain("cannot create " + list + ": " + std::strerror(errno) + (options.lint ? "" : ": it will not be said whether anything was recorded"));
-    return options.lint ? kExitUsage : become();
+    return options.lint ? kExitUsage : become(options.command);
   }
   close(descriptor);
   setenv("CGLINT_RECORD_LIST", absolute(list).c_str(), 1);  // the program may change its folder
