@@ -45,7 +45,7 @@ struct Outcome {
 };
 
 struct Options {
-  std::string filter;
+  std::vector<std::string> filters;  // a case whose title has one of them runs; without one, all do
   std::string json_path;
   std::string commit = "unknown";
   int replays = 9;
@@ -246,7 +246,11 @@ int run_bench(const Options& options) {
     // Moved out, so that the case's memory is freed before the next one is prepared.
     const KernelCase kernel_case = std::move(slot);
     const std::string title = kernel_case.name + " " + kernel_case.shape;
-    if (!options.filter.empty() && title.find(options.filter) == std::string::npos) continue;
+    const bool wanted = options.filters.empty() ||
+                        std::any_of(options.filters.begin(), options.filters.end(), [&](const std::string& text) {
+                          return title.find(text) != std::string::npos;
+                        });
+    if (!wanted) continue;
     if (kernel_case.pdl && !pdl) {
       std::printf("%-24s %-40s not run: needs compute capability 9.0\n", kernel_case.name.c_str(),
                   kernel_case.shape.c_str());
@@ -313,7 +317,7 @@ int main(int argc, char** argv) {
     const std::string argument = argv[i];
     const bool has_value = i + 1 < argc;
     if (argument == "--filter" && has_value) {
-      options.filter = argv[++i];
+      options.filters.emplace_back(argv[++i]);
     } else if (argument == "--json" && has_value) {
       options.json_path = argv[++i];
     } else if (argument == "--commit" && has_value) {
@@ -330,7 +334,7 @@ int main(int argc, char** argv) {
       options.list = true;
     } else {
       std::fprintf(stderr,
-                   "usage: cglint-kernel-bench [--filter TEXT] [--json FILE] [--commit ID] [--replays N] "
+                   "usage: cglint-kernel-bench [--filter TEXT]... [--json FILE] [--commit ID] [--replays N] "
                    "[--check-only | --time-only] [--no-floors] [--list]\n");
       return 2;
     }
