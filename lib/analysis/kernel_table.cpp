@@ -196,12 +196,11 @@ base::Result<KernelTable> parse_kernel_table(std::string_view text, std::string_
       return table_error(file, value.source(),
                          fmt::format("unknown key '{}' (known: format, kernel)", key.str()));
   // Of an integer alone: toml++ 3.3.0 converts any float, also one that no integer can hold.
-  const auto* const format = root["format"].as_integer();
+  const toml::node* const format = root.get("format");
   if (format == nullptr) return table_error(file, root.source(), "'format = 1' is missing");
-  if (format->get() != 1)
-    return base::make_error(base::ErrorCode::unsupported,
-                            fmt::format("kernel table format {} is not 1", format->get()))
-        .with_file(file);
+  if (!format->is_integer()) return table_error(file, format->source(), "'format' must be the number 1");
+  if (const std::int64_t number = format->as_integer()->get(); number != 1)
+    return table_error(file, format->source(), fmt::format("kernel table format {} is not 1", number));
   auto compiled = std::make_shared<KernelTable::Compiled>();
   if (const toml::node* node = root.get("kernel")) {
     const auto* kernels = node->as_array();

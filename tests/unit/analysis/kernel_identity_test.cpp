@@ -584,7 +584,9 @@ TEST(KernelTable, ErrorsNameTheLine) {
   };
   EXPECT_EQ(error("format = 1"), "ok");
   EXPECT_NE(error("").find("format"), std::string::npos);
-  EXPECT_NE(error("format = 2").find("format 2"), std::string::npos);
+  EXPECT_EQ(error("# ours\n\nformat = 2"), "t.toml: line 3: kernel table format 2 is not 1");
+  EXPECT_EQ(error("\nformat = '1'"), "t.toml: line 2: 'format' must be the number 1");
+  EXPECT_EQ(error("\nformat = 1.0"), "t.toml: line 2: 'format' must be the number 1");
   EXPECT_NE(error("format = 1\nkernel = 3").find("line 2"), std::string::npos);
   EXPECT_NE(error("format = 1\n[[kernel]]\nrole = 'norm'").find("needs 'match'"), std::string::npos);
   EXPECT_NE(error("format = 1\n[[kernel]]\nmatch = '('").find("missing )"), std::string::npos);
