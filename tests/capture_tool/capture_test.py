@@ -268,6 +268,30 @@ def failures(place):
     check(code == 0 and "COMPUTE-SANITIZER" in err, "lines that are no events are passed on")
 
 
+def no_results(place):
+    """A runner that ends well without a result has failed: exit 3, whatever it was to tell."""
+    def fails(variant, why, *words):
+        code, out, err = place.run("two_branch", "--variant", variant, "-o", "out", "--format", "json", *words)
+        run = json.loads(out)["runs"][0]
+        check(code == 3 and run["exit_code"] == 3 and run["error"] == why, f"{variant} {words}: {code} {out} {err}")
+
+    without = "the runner ended with exit code {}, but without its result: no '{}'"
+    for variant, code, event, words in (("silent", 0, "instantiated", []), ("silent", 0, "captured", ["--no-trace"]), ("silent", 0, "captured", ["--check-only"]), ("silent", 0, "captured", ["--no-trace", "--serve", "2"]),
+                                        ("silent_go", 0, "replayed", []), ("silent_untraced", 0, "output", []), ("silent_untraced", 0, "output", ["--no-trace"]), ("silent_untraced", 0, "output", ["--check-only"]),
+                                        ("silent_untraced", 0, "output", ["--no-trace", "--samples", "0", "--no-check"]), ("silent_wrong", 1, "output", []), ("no_times", 0, "timing", []),
+                                        ("captures", 0, "capture_failed", []), ("captures", 0, "capture_failed", ["--no-trace"]), ("no_accesses", 0, "accesses", ["--measure-access"]),
+                                        ("null_silent", 0, "isolation", ["--measure-access"]), ("null_silent_patch", 0, "isolated", ["--measure-access"])):
+        fails(variant, without.format(code, event), *words)
+    fails("no_dot", "the runner ended well, but did not write the graph that it was asked for (--dot)", "--no-trace")
+    check("ERROR" in place.run("two_branch", "--variant", "silent", "-o", "out")[1], "the table says so")
+    # What was not asked for is not missed.
+    for words in (["--no-trace"], ["--no-trace", "--samples", "0"], ["--no-check"], ["--check-only"], ["--check-only", "--no-check"], ["--samples", "0", "--no-check"]):
+        code, out, err = place.run("two_branch", "--variant", "side_first", "-o", "out", *words)
+        check(code == 0, f"{words}: {code} {out} {err}")
+    code, out, err = place.run("two_branch", "--variant", "no_times", "-o", "out", "--samples", "0")
+    check(code == 0, f"no times asked for: {code} {out} {err}")
+
+
 def folders(place):
     """A series that writes nothing leaves no folder behind that it made itself."""
     (place.folder / "kept").mkdir()
@@ -493,7 +517,7 @@ def measure_collect(place):
     check((repository / "reference_models/two_branch/recordings/a.small.b1.l8.cgl.jsonl.gz").exists(), "the recording")
 
 
-TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, nulls, sweep, resume, failures, folders, not_traced, verify, recordings, other_recordings, tables, ending, measure_jobs, measure_collect)}
+TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, nulls, sweep, resume, failures, no_results, folders, not_traced, verify, recordings, other_recordings, tables, ending, measure_jobs, measure_collect)}
 for name in sys.argv[2:] or TESTS:
     with tempfile.TemporaryDirectory() as scratch:
         try:

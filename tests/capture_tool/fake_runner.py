@@ -28,6 +28,16 @@ VARIANTS = [
     {"name": "null_refused", "summary": "a kernel cannot be launched alone", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
     {"name": "null_other", "summary": "its null argument is another one than the recording's", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
     {"name": "null_linted", "summary": "a null address that only the linter knows of", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "silent", "summary": "ends well and says nothing", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "silent_go", "summary": "ends well without the replays", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "silent_untraced", "summary": "ends well without a result where it is not traced", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "silent_wrong", "summary": "ends with 1 and does not say what is wrong", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "no_times", "summary": "ends well without its times", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "no_dot", "summary": "does not write its graph", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "captures", "summary": "its capture was to fail, and it says nothing of it", "may_fault": False, "capture_fails": True, "same_bits_as": ""},
+    {"name": "no_accesses", "summary": "ends well and tells no accesses", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
+    {"name": "null_silent", "summary": "ends well and tells nothing of kernels alone", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
+    {"name": "null_silent_patch", "summary": "ends well and tells nothing of kernels with memory in the place of a null argument", "may_fault": True, "capture_fails": False, "same_bits_as": ""},
     {"name": "noisy", "summary": "a tool around it writes to standard output", "may_fault": False, "capture_fails": False, "same_bits_as": ""},
 ]
 
@@ -93,6 +103,8 @@ def run():
                               "injection": os.environ.get("CUDA_INJECTION64_PATH"), "pid": os.getpid()}) + "\n")
     if variant == "no_gpu" or "FAKE_NO_GPU" in os.environ:
         fail(4, "no_gpu", "no usable GPU: none found")
+    if variant == "silent":
+        sys.exit(0)
     tell("gpu", name="NVIDIA Fake", driver_version=13000)
     if variant == "big":
         fail(4, "memory", "too little GPU memory: 24.0 GB needed, 8.0 GB free")
@@ -105,17 +117,21 @@ def run():
         tell("capture_failed", message="cudaErrorStreamCaptureUnsupported", expected=True, streams_usable=True)
         sys.exit(0)
     tell("captured", nodes=5, capture_us=50.0)
+    if variant == "captures" or (variant in ("silent_untraced", "silent_wrong") and not traced):
+        sys.exit(1 if variant == "silent_wrong" else 0)
     if traced:
         return run_traced(variant)
     if "--isolate" in sys.argv:
-        return isolate()
+        return None if variant == "null_silent" or (variant == "null_silent_patch" and "--patch" in sys.argv) else isolate()
     if "--measure-access" in sys.argv:
+        if variant == "no_accesses":
+            sys.exit(0)
         # The kernel of the recording's node 1, whose first argument is 0x7fc5dbe00000, in a process where that memory lies at 0x1000000.
         words = [[0, 0, 0x1000000, 0x1000000]] + ([[0, 0, 0x1000100, 0x1000000]] if variant == "moved" else [])
         tell("access", node=1, words=words, ranges=[[0x1000000, 0x1000400, 0x1000000, "rw"]])
         tell("accesses", nodes=5, kernels=2, cells=1, cells_read=1, cells_not_tried=0, runs=1)
         sys.exit(0)
-    if option("--dot"):
+    if option("--dot") and variant != "no_dot":
         with open(os.environ["FAKE_DOT"], encoding="utf-8") as source, open(option("--dot"), "w", encoding="utf-8") as out:
             out.write(source.read())
     code = 0
@@ -126,7 +142,7 @@ def run():
         if "--no-check" not in sys.argv:
             tell("check", ok=variant != "wrong", error=0.5 if variant == "wrong" else 0.001, tolerance=0.05, detail="last layer")
         code = 1 if variant in ("wrong", "not_eager") else 0
-        if option("--samples") != "0":
+        if option("--samples") != "0" and variant != "no_times":
             tell("timing", samples=int(option("--samples")), median_us=123.4, p10_us=120.0, p90_us=130.0, launch_cpu_us=7.5)
     if option("--samples") != "0":
         tell("executable", memory_bytes=65536, memory_averaged_over=8, instantiate_us=345.6, first_instantiate_us=400.0, upload_us=12.3)
@@ -137,8 +153,10 @@ def run_traced(variant):
     if variant == "taken":
         print("cglint: CUPTI is in use by another tool; this process is not recorded", file=sys.stderr, flush=True)
         tell("instantiated", nodes=5)
-        sys.stdin.readline()
+        if sys.stdin.readline().strip() == "go":
+            tell("replayed", replays=3)
         sys.exit(0)
+    order = ""
     with open(os.environ["FAKE_RECORDING"], encoding="utf-8") as source:
         lines = [line for line in source.read().splitlines() if '"graph":1' not in line]
     with open(os.path.join(os.environ["FAKE_OUT"], f"run.{os.getpid()}.cgl.jsonl"), "w", encoding="utf-8") as out:
@@ -167,6 +185,8 @@ def run_traced(variant):
             if record["type"] == "end":
                 record["records"] = len(lines) - 1
             out.write(json.dumps(record) + "\n")
+    if order == "go" and variant != "silent_go":
+        tell("replayed", replays=3)
 
 
 if NAME == "cglint-record":

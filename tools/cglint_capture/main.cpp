@@ -195,9 +195,9 @@ void define(CLI::App& app, Options& o) {
   app.add_flag("-q,--quiet", o.quiet, "No progress on stderr");
   app.footer(
       "Exit codes: 0 all runs went through; 1 an output is wrong, or --verify or --verify-recordings found a difference; 2 wrong usage, a program\n"
-      "that is not beside this one, or output that cannot be written; 3 a CUDA call failed or a program crashed; 4 something could not be recorded\n"
-      "here (no GPU, no CUPTI, CUPTI taken, too little memory); 130 interrupted. Where several apply, the first of 130, 3, 2, 1, 4. Findings alone\n"
-      "do not change it.");
+      "that is not beside this one, or output that cannot be written; 3 a CUDA call failed, or a program crashed or ended without its result;\n"
+      "4 something could not be recorded here (no GPU, no CUPTI, CUPTI taken, too little memory); 130 interrupted. Where several\n"
+      "apply, the first of 130, 3, 2, 1, 4. Findings alone do not change it.");
 }
 
 // The first option that was given and says how a model is run, or "".

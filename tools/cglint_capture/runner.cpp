@@ -83,6 +83,15 @@ struct Outcome {
   bool interrupted = false, timed_out = false;
   Exit exit;
   std::string error, error_kind;  // of an error event
+  std::set<std::string> events;   // that came
+  std::vector<std::string> wanted;  // events without which there is no result
+
+  // Of a child that ended as if all were well: the first event that it owes, or "".
+  [[nodiscard]] std::string missing() const {
+    if (exit.signal != 0 || (exit.code != 0 && exit.code != 1)) return "";
+    const auto found = std::find_if(wanted.begin(), wanted.end(), [&](const std::string& event) { return !events.contains(event); });
+    return found == wanted.end() ? "" : *found;
+  }
 };
 
 // Reads events until the child ends; `on_event` may send orders. Lines that are none go to standard error: a tool around
@@ -105,6 +114,7 @@ Outcome follow(Child& child, Clock::time_point deadline, const OnEvent& on_event
       fmt::print(stderr, "{}\n", line);
       continue;
     }
+    outcome.events.insert(event["event"].get<std::string>());
     if (event["event"] == "error") {
       outcome.error = event.value("message", "unknown error");
       outcome.error_kind = event.value("kind", "");
@@ -123,6 +133,7 @@ std::string problem_of(const Outcome& outcome, const Options& options) {
   if (outcome.exit.signal != 0) return fmt::format("the runner was ended by signal {}", outcome.exit.signal);
   if (outcome.exit.code == 127) return "the runner could not be started";
   if (outcome.exit.code > 1) return fmt::format("the runner ended with exit code {}", outcome.exit.code);
+  if (const std::string missing = outcome.missing(); !missing.empty()) return fmt::format("the runner ended with exit code {}, but without its result: no '{}'", outcome.exit.code, missing);
   return "";
 }
 
@@ -130,6 +141,7 @@ int exit_code_of(const Outcome& outcome) {
   if (outcome.interrupted) return kExitInterrupted;
   if (outcome.exit.code == 4) return kExitMissing;
   if (outcome.exit.code == 2) return kExitUsage;
+  if (outcome.error.empty() && !outcome.missing().empty()) return kExitInternal;
   if (outcome.exit.code == 1) return kExitWrong;
   return outcome.exit.code == 0 && !outcome.timed_out ? kExitGood : kExitInternal;
 }
@@ -391,9 +403,9 @@ class Execution {
     arguments.insert(arguments.end(), {"--wait", "--replays", std::to_string(options_.replays)});
     Child child(arguments, environment_of(run_));
     base::Result<void> linted;
-    Json capture_failed;
+    bool goes_on = false;
     const Clock::time_point deadline = deadline_of(options_);
-    const Outcome outcome = follow(child, deadline, [&](const Json& event) {
+    Outcome outcome = follow(child, deadline, [&](const Json& event) {
       if (event["event"] == "gpu") take_event(event, run_, gpu_);
       if (event["event"] == "captured") take_event(event, run_, gpu_);
       if (event["event"] == "capture_failed") take_event(event, run_, gpu_);
@@ -407,8 +419,11 @@ class Execution {
           linted = std::move(report).error();
         }
       }
-      child.send(not_replayed_.empty() && linted ? "go\n" : "stop\n");
+      goes_on = not_replayed_.empty() && linted;
+      child.send(goes_on ? "go\n" : "stop\n");
     });
+    outcome.wanted = planned_.capture_fails ? std::vector<std::string>{"capture_failed"} : std::vector<std::string>{"instantiated"};
+    if (goes_on) outcome.wanted.emplace_back("replayed");
     const std::string said = recorder_message(child.errors());
     if (outcome.interrupted) {
       keep_torn();
@@ -446,9 +461,11 @@ class Execution {
     if (no_replay) arguments.emplace_back("--no-replay");
     if (options_.no_check) arguments.emplace_back("--no-check");
     arguments.insert(arguments.end(), {"--samples", std::to_string(options_.check_only ? 0 : options_.samples)});
-    if (!options_.check_only && scratch_.recording().empty()) arguments.insert(arguments.end(), {"--dot", scratch_.path() + "/graph.dot"});
+    const std::string dot = !options_.check_only && scratch_.recording().empty() ? scratch_.path() + "/graph.dot" : "";
+    if (!dot.empty()) arguments.insert(arguments.end(), {"--dot", dot});
     Child child(arguments, bare_environment_of(run_));
-    const Outcome outcome = follow(child, deadline_of(options_), [&](const Json& event) { take_event(event, run_, gpu_); });
+    Outcome outcome = follow(child, deadline_of(options_), [&](const Json& event) { take_event(event, run_, gpu_); });
+    outcome.wanted = results_of_untraced(no_replay);
     if (outcome.interrupted) return kExitInterrupted;
     if (outcome.exit.code == kRunnerFault && !not_replayed_.empty()) {  // what was to be shown
       run_["fault"] = problem_of(outcome, options_);
@@ -459,7 +476,25 @@ class Execution {
       if (outcome.exit.code == kRunnerFault) run_["fault"] = problem;
       return give_up(exit_code_of(outcome), problem);
     }
+    std::error_code ignored;
+    if (!dot.empty() && options_.serve == 0 && !std::filesystem::exists(dot, ignored)) return give_up(kExitInternal, "the runner ended well, but did not write the graph that it was asked for (--dot)");
     return exit_code_of(outcome);
+  }
+
+  // The events that tell what a child without recorder found.
+  [[nodiscard]] std::vector<std::string> results_of_untraced(bool no_replay) const {
+    if (planned_.capture_fails) return {"capture_failed"};
+    std::vector<std::string> wanted = {"captured"};
+    const bool timed = options_.samples > 0 && !options_.check_only;
+    if (options_.serve > 0) {
+      if (timed) wanted.emplace_back("timing");
+      return wanted;
+    }
+    if (!no_replay) wanted.emplace_back("output");
+    if (!no_replay && !options_.no_check) wanted.emplace_back("check");
+    if (!no_replay && timed) wanted.emplace_back("timing");
+    if (timed) wanted.emplace_back("executable");
+    return wanted;
   }
 
   int measure_access() {
@@ -467,13 +502,14 @@ class Execution {
     arguments.emplace_back("--measure-access");
     Child child(arguments, environment_of(run_));
     bool is_readable = true;
-    const Outcome outcome = follow(child, deadline_of(options_), [&](const Json& event) {
+    Outcome outcome = follow(child, deadline_of(options_), [&](const Json& event) {
       if (event["event"] == "access") is_readable = read_access(event, accesses_) && is_readable;
       if (event["event"] == "accesses") {
         run_["accesses"] = event;
         run_["accesses"].erase("event");
       }
     });
+    outcome.wanted = {"accesses"};
     if (outcome.interrupted) return kExitInterrupted;
     std::string problem = problem_of(outcome, options_);
     if (problem.empty() && !is_readable) problem = "what the runner says of accesses cannot be read";
@@ -511,6 +547,7 @@ class Execution {
         isolated.facts.erase("event");
       }
     });
+    isolated.outcome.wanted = {patch.empty() ? "isolation" : "isolated"};
     ++isolation_processes_;
     if (running && isolated.outcome.exit.code == kRunnerFault) {
       running->message = isolated.outcome.error;
