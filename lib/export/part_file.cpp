@@ -61,6 +61,20 @@ base::Result<void> PartFile::finish() {
   return {};
 }
 
+base::Result<void> check_writable(const std::string& path) {
+  if (path == "-") return {};
+  const auto cannot = [&](int reason) { return base::make_error(base::ErrorCode::io, fmt::format("cannot write: {}", std::strerror(reason))).with_file(path); };
+  const PartFile part(path);  // never finished
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return cannot(EISDIR);
+  // A pipe may have no reader yet, and waits for one.
+  if (std::filesystem::is_fifo(path, ignored)) return access(path.c_str(), W_OK) == 0 ? base::Result<void>() : cannot(errno);
+  std::FILE* const file = std::fopen(part.name().c_str(), "ab");
+  if (file == nullptr) return cannot(errno);
+  std::fclose(file);
+  return {};
+}
+
 void remove_unfinished_file() noexcept {
   if (has_unfinished.load()) unlink(unfinished.data());
 }

@@ -28,6 +28,10 @@ class PartFile {
   bool is_pending_ = false;  // name_ is a file that has to go
 };
 
+// Whether a PartFile of that name could be written, found out by making its unfinished file, which goes again. For what is written
+// after hours of work.
+base::Result<void> check_writable(const std::string& path);
+
 // For the handler of a signal that ends the program (it is async-signal-safe): removes the file of the last PartFile that was made,
 // if it is not finished.
 void remove_unfinished_file() noexcept;

@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "engine/rule.h"
 #include "engine/runner.h"
+#include "export/part_file.h"
 #include "import/common/importer.h"
 #include "join/join.h"
 #include "report/json.h"
@@ -33,7 +34,7 @@ struct LintOptions {
   std::string output;
   std::string fail_on = "warning", confidence = "likely", streams_from = "best", colour = "auto";
   bool no_join = false, force_join = false;
-  bool quiet = false, statistics = false, no_progress = false, exit_zero = false;
+  bool quiet = false, statistics = false, no_progress = false, exit_zero = false, check_options = false;
   unsigned jobs = 0;
 };
 
@@ -108,6 +109,22 @@ bool find_pair(std::vector<InputPath>& paths) {
   return (is_structure(first) && is_timeline(second)) || (is_structure(second) && is_timeline(first));
 }
 
+// What is left to ask of options where no input is to be read, as those have been read that they name.
+int check_options(const LintOptions& options) {
+  if (!options.files.empty()) {
+    print_error(fmt::format("'{}' is no option: --check-options reads no input", base::printable(options.files.front())));
+    return kExitUsage;
+  }
+  if (options.force_join) {
+    print_error("--join is for one structure file (DOT or a capture file) and one trace of it");
+    return kExitUsage;
+  }
+  if (options.output.empty()) return kExitClean;
+  const base::Result<void> writable = exporter::check_writable(options.output);
+  if (!writable) print_error(writable.error().to_string());
+  return writable ? kExitClean : kExitUsage;
+}
+
 int run_lint(LintOptions& options) {
   engine::Config& config = options.config;
   // Without findings' say, what could not be checked or was lost still counts.
@@ -157,6 +174,7 @@ int run_lint(LintOptions& options) {
     }
     config.moe_configs = std::make_shared<const tables::MoeConfigDirectory>(std::move(*directory));
   }
+  if (options.check_options) return check_options(options);
   std::vector<InputPath> paths = input_paths(options.files);
   if (overwrites_input(options.output, paths)) return kExitUsage;
 
@@ -239,7 +257,7 @@ int run_lint(LintOptions& options) {
 void add_lint(CLI::App& app, Cli& cli) {
   auto options = std::make_shared<LintOptions>();
   CLI::App* const lint = app.add_subcommand("lint", "Check graphs and traces, report violations with a fix");
-  lint->add_option("files", options->files, "Files, directories or globs; '-' is standard input")->required();
+  CLI::Option* const files = lint->add_option("files", options->files, "Files, directories or globs; '-' is standard input")->required();
   lint->add_option("--max-streams", options->config.max_streams, "Stream budget per graph (CG103); exit 4 if it cannot be checked")
       ->check(CLI::Range(1U, std::numeric_limits<unsigned>::max()));
   lint->add_option("--streams-from", options->streams_from, "Which stream count a budget uses: best (measured where there is a trace), measured, predicted")
@@ -267,6 +285,11 @@ void add_lint(CLI::App& app, Cli& cli) {
   lint->add_option("--color", options->colour, "Colour: auto (on a terminal, unless NO_COLOR is set), always, never")
       ->check(CLI::IsMember({"auto", "always", "never"}))->capture_default_str();
   lint->add_flag("--no-progress", options->no_progress, "No progress line on stderr");
+  const auto check_options_only = [options, files] {
+    options->check_options = true;
+    files->required(false);
+  };
+  lint->add_flag_callback("--check-options", check_options_only, "Check the options, what they name and that --output can be written, and read no input: exit 0 or 2. 'cglint record --lint' does so before it runs its command");
   lint->callback([options, &cli] { cli.run = [options] { return run_lint(*options); }; });
 }
 

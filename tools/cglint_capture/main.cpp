@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "child.h"
 #include "common/empty_value.h"
+#include "export/part_file.h"
 #include "manifest.h"
 #include "options.h"
 #include "output.h"
@@ -378,7 +379,7 @@ int run(Options options) {
   if (!folder.problem().empty()) return complain(folder.problem());
 
   if (!options.results.empty())
-    if (const auto writable = try_document(options.results); !writable) return complain(writable.error().to_string());
+    if (const auto writable = exporter::check_writable(options.results); !writable) return complain(writable.error().to_string());
 
   int code = kExitGood;
   for (std::size_t i = 0; i < runs.size(); ++i) {

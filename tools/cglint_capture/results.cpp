@@ -1,7 +1,6 @@
 #include "results.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -94,19 +93,6 @@ base::Result<void> write_document(const Json& document, const std::string& path)
   }
   if (!good) return base::make_error(base::ErrorCode::io, fmt::format("cannot write: {}", std::strerror(saved_errno))).with_file(path);
   return part.finish();
-}
-
-base::Result<void> try_document(const std::string& path) {
-  const auto cannot = [&](int reason) { return base::make_error(base::ErrorCode::io, fmt::format("cannot write: {}", std::strerror(reason))).with_file(path); };
-  const exporter::PartFile part(path);  // never finished
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return cannot(EISDIR);
-  // A pipe may have no reader yet, and waits for one.
-  if (std::filesystem::is_fifo(path, ignored)) return access(path.c_str(), W_OK) == 0 ? base::Result<void>() : cannot(errno);
-  std::FILE* const file = std::fopen(part.name().c_str(), "ab");
-  if (file == nullptr) return cannot(errno);
-  std::fclose(file);
-  return {};
 }
 
 bool same_run(const Json& a, const Json& b) {

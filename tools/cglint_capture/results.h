@@ -15,8 +15,6 @@ Json make_document(const std::string& model);
 // Of an earlier series; its runs are found again by same_run().
 base::Result<Json> read_document(const std::string& path);
 base::Result<void> write_document(const Json& document, const std::string& path);
-// Whether write_document() could write there, without touching what is there: before runs whose results would be lost.
-base::Result<void> try_document(const std::string& path);
 
 // The properties that say which run it is: model, variant, preset, layers, batch, context, seed, connections, pdl, serve.
 bool same_run(const Json& a, const Json& b);
