@@ -15,11 +15,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "capture/record_file.h"
+#include "common/standard_output.h"
 #include "list_lines.h"
 
 namespace {
@@ -36,7 +39,8 @@ arguments, capture streams, event records and waits, Python source lines, memory
 file, with its process id (and rank) in the name; a graph is in the file when the call that instantiated it returns.
 
 Options:
-  -o FILE|DIR          Where to write: a name, before whose suffix the process id goes, or a folder (existing, or
+  -o, --output FILE|DIR
+                       Where to write: a name, before whose suffix the process id goes, or a folder (existing, or
                        with a slash at its end). Default: <program>.<pid>.cgl.jsonl in the current folder
   --replays N          Trace the GPU's work too, and keep the first N launches of each graph (default 0: none).
                        Tracing slows the program down while it runs
@@ -56,8 +60,11 @@ Options:
   --redact[=names]     Leave out folders, host name and command line; with names, kernel and NVTX names become hashes
   --exec               Become the command instead of waiting for it: its process id is that of cglint record, and
                        nothing is said where nothing was recorded. Not with --lint
-  --lint [OPTIONS]     Afterwards run cglint lint, with the options up to --, on the files
+  --lint [OPTIONS]     Afterwards run cglint lint, with the options up to --, on the files. --lint --help lists them
   -h, --help           This text
+
+An option that takes a value is given once, as '--replays 3' or '--replays=3'. The options, those of cglint lint too, and whether -o can be
+written are checked before the command runs.
 
 CUPTI allows one tool in a process: torch.profiler, nsys and others in the command do not work beside the recorder.
 CGLINT_CUPTI names the CUPTI library to use where none is found.
@@ -65,7 +72,7 @@ CGLINT_CUPTI names the CUPTI library to use where none is found.
 Where nothing was recorded, a last line on stderr says why: no process initialised CUDA, or none instantiated a graph.
 
 Exit codes: the command's (128 + n if signal n ended it, 127 if it cannot be run), also where nothing was recorded; with --lint that of cglint
-lint, if the command did not fail, and 2 where there is nothing to lint; 2 for wrong usage.
+lint, if the command did not fail, and 2 where there is nothing to lint; 2 for wrong usage and output that cannot be written, without running the command.
 )";
 
 // One line on stderr; returns the exit code for wrong usage.
@@ -93,7 +100,7 @@ struct Options {
   std::string out;
   bool out_is_folder = false;
   std::uint32_t replays = 0;
-  bool python_stacks = true, python_helper = true, native_stacks = true, eager = true, allocator_history = true, exec = false, lint = false, help = false;
+  bool python_stacks = true, python_helper = true, native_stacks = true, eager = true, allocator_history = true, exec = false, lint = false, help = false, lint_help = false;
   std::string detach, redact;
   int flush_signal = 0;
   std::vector<char*> lint_options, command;
@@ -113,42 +120,47 @@ int signal_number(std::string_view name) {
   return parse_number(name, number) && number > 0 && number < 65 ? static_cast<int>(number) : 0;
 }
 
+// Takes the value of the option `name`. Returns what is wrong, or "".
+std::string take_value(std::string_view name, std::string_view value, Options& options) {
+  if (name == "--output") {
+    if (value.empty()) return "-o needs a name";
+    options.out = value;
+  } else if (name == "--detach-after") {
+    std::uint32_t number = 0;
+    const bool is_time = value.ends_with('s');
+    if (!parse_number(value.substr(0, value.size() - (is_time ? 1 : 0)), number) || number == 0)
+      return "--detach-after needs a number of graph launches, or of seconds (30s), not '" + std::string(value) + "'";
+    options.detach = value;
+  } else if (name == "--flush-signal") {
+    options.flush_signal = signal_number(value);
+    if (options.flush_signal == 0) return "--flush-signal knows no signal '" + std::string(value) + "'";
+  } else if (!parse_number(value, options.replays)) {
+    return "--replays needs a number, not '" + std::string(value) + "'";
+  }
+  return "";
+}
+
 // Returns what is wrong, or "".
 std::string parse(int argc, char** argv, Options& options) {
+  std::set<std::string_view> given;  // options with a value
   int i = 1;
   for (; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--") break;
+    const std::size_t equals = argument.starts_with("--") ? argument.find('=') : std::string_view::npos;
+    const std::string_view name = argument == "-o" ? "--output" : argument.substr(0, equals);
     if (options.lint) {
+      options.lint_help = argument == "-h" || argument == "--help";
+      if (options.lint_help) return "";
       options.lint_options.push_back(argv[i]);
     } else if (argument == "-h" || argument == "--help") {
       options.help = true;
       return "";
-    } else if (argument == "-o" || argument == "--replays" || argument == "--detach-after" ||
-               argument == "--flush-signal") {
-      if (i + 1 == argc) return std::string(argument) + " needs a value";
-      const std::string_view value = argv[++i];
-      if (argument == "-o") {
-        if (value.empty()) return "-o needs a name";
-        options.out = value;
-        continue;
-      }
-      if (argument == "--detach-after") {
-        std::uint32_t number = 0;
-        const bool is_time = value.ends_with('s');
-        if (!parse_number(value.substr(0, value.size() - (is_time ? 1 : 0)), number) || number == 0)
-          return "--detach-after needs a number of graph launches, or of seconds (30s), not '" + std::string(value) +
-                 "'";
-        options.detach = value;
-        continue;
-      }
-      if (argument == "--flush-signal") {
-        options.flush_signal = signal_number(value);
-        if (options.flush_signal == 0) return "--flush-signal knows no signal '" + std::string(value) + "'";
-        continue;
-      }
-      if (!parse_number(value, options.replays))
-        return "--replays needs a number, not '" + std::string(value) + "'";
+    } else if (name == "--output" || name == "--replays" || name == "--detach-after" || name == "--flush-signal") {
+      if (equals == std::string_view::npos && i + 1 == argc) return std::string(argument) + " needs a value";
+      if (!given.insert(name).second) return std::string(name) + " is given twice";
+      const std::string_view value = equals == std::string_view::npos ? std::string_view(argv[++i]) : argument.substr(equals + 1);
+      if (std::string problem = take_value(name, value, options); !problem.empty()) return problem;
     } else if (argument == "--no-python-stacks") {
       options.python_stacks = false;
     } else if (argument == "--no-python-helper") {
@@ -160,7 +172,9 @@ std::string parse(int argc, char** argv, Options& options) {
     } else if (argument == "--no-eager") {
       options.eager = false;
     } else if (argument == "--redact" || argument == "--redact=names") {
-      options.redact = argument == "--redact" ? "1" : "names";
+      const std::string_view redact = argument == "--redact" ? "1" : "names";
+      if (!options.redact.empty() && options.redact != redact) return "--redact is given twice, with and without names";
+      options.redact = redact;
     } else if (argument == "--exec") {
       options.exec = true;
     } else if (argument == "--lint") {
@@ -294,6 +308,41 @@ const char* reason_of_nothing(const Told& told) {
   return "no process of the command was seen to initialise CUDA";
 }
 
+// Whether a process of the command could write its file: makes one, and leaves nothing of it. Returns what is wrong, or "".
+std::string check_output(const std::string& out, bool is_folder) {
+  const std::string path = cglint::capture::record_path(out, is_folder, "cglint", -1, getpid());
+  struct stat facts = {};
+  std::vector<std::string> made;  // folders that are not there yet, outermost first
+  for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
+    if (stat(path.substr(0, slash).c_str(), &facts) != 0 && errno == ENOENT) made.push_back(path.substr(0, slash));
+  cglint::capture::RecordFile file;
+  std::string problem = lstat(path.c_str(), &facts) == 0 ? "" : file.open(path);  // of an earlier process with our id
+  if (file.is_open()) unlink(path.c_str());
+  for (auto folder = made.rbegin(); folder != made.rend(); ++folder) rmdir(folder->c_str());
+  return problem;
+}
+
+// Whether cglint lint takes its options, which it says itself. Returns its exit code, 0 if it does. Signals stay as they are.
+int check_lint_options(const std::string& folder, const Options& options) {
+  std::string program = folder + "/cglint", verb = "lint", check = "--check-options";
+  if (access(program.c_str(), X_OK) != 0) return complain("--lint needs cglint, which is not in " + folder + ", beside this program");
+  std::vector<char*> arguments{program.data(), verb.data(), check.data()};  // not last: an option without its value would take it
+  arguments.insert(arguments.end(), options.lint_options.begin(), options.lint_options.end());
+  arguments.push_back(nullptr);
+  struct sigaction plain = {}, before = {};
+  plain.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &plain, &before);  // where it is ignored, nobody is told how a child ended
+  const pid_t checker = fork();
+  if (checker == 0) _exit(become(arguments));
+  int status = 0, error = errno;
+  while (checker > 0 && waitpid(checker, &status, 0) < 0 && errno == EINTR) {
+  }
+  sigaction(SIGCHLD, &before, nullptr);
+  if (checker < 0) return complain(std::string("cannot start a process: ") + std::strerror(error));
+  if (WIFSIGNALED(status)) return complain("cglint lint --check-options was ended by signal " + std::to_string(WTERMSIG(status)));
+  return exit_code_of(status) == 127 ? kExitUsage : exit_code_of(status);
+}
+
 // Runs cglint lint on the files; returns its exit code.
 int lint(const std::string& folder, Options& options, const std::vector<std::string>& files) {
   std::string program = folder + "/cglint", verb = "lint";
@@ -311,10 +360,15 @@ int main(int argc, char** argv) {
   if (const std::string problem = parse(argc, argv, options); !problem.empty())
     return complain(problem + " (--help lists the options)");
   if (options.help) {
-    [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, kHelp.data(), kHelp.size());
-    return 0;
+    const std::string problem = cglint::write_standard_output(std::string(kHelp));
+    return problem.empty() ? 0 : complain(problem);
   }
   const std::string folder = own_folder();
+  if (options.lint_help) {
+    std::string program = folder + "/cglint", verb = "lint", help = "--help";
+    std::vector<char*> arguments{program.data(), verb.data(), help.data(), nullptr};
+    return become(arguments);
+  }
   const std::string library = folder + "/libcglint_record.so";
   if (access(library.c_str(), R_OK) != 0)
     return complain("libcglint_record.so is not in " + folder +
@@ -328,6 +382,9 @@ int main(int argc, char** argv) {
   options.out_is_folder =
       !options.out.empty() &&
       (options.out.back() == '/' || (stat(options.out.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)));
+  if (const std::string problem = check_output(absolute(options.out.empty() ? "./" : options.out), options.out_is_folder || options.out.empty()); !problem.empty()) return complain(problem);
+  if (options.lint)
+    if (const int code = check_lint_options(folder, options); code != 0) return code;
   setenv("CUDA_INJECTION64_PATH", library.c_str(), 1);
   if (!options.out.empty()) {
     setenv("CGLINT_RECORD_OUT", absolute(options.out).c_str(), 1);

@@ -3,6 +3,7 @@
 
 usage: record_test.py symbols OBJDUMP LIBRARY [EXPORT...]   (of libcglint_record.so if left out)
        record_test.py arguments CGLINT_RECORD
+       record_test.py checks CGLINT_RECORD
        record_test.py command CGLINT_RECORD FOLDER   (with played libcuda.so.1 and libcupti)
 """
 import os
@@ -100,7 +101,7 @@ def arguments(program):
         copy.mkdir()
         for name in ("cglint-record", "libcglint_record.so"):
             (copy / name).write_bytes((pathlib.Path(program).parent / name).read_bytes())
-        (copy / "cglint").write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\nexit 1\n')
+        (copy / "cglint").write_text('#!/bin/sh\nfor word in "$@"; do [ "$word" = --check-options ] && exit 0; done\nfor word in "$@"; do echo "$word"; done\nexit 1\n')
         for path in copy.iterdir():
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
         done = subprocess.run([copy / "cglint-record", "--lint", "--max-streams", "3", "--", "sh", "-c", "echo a.cgl.jsonl >> $CGLINT_RECORD_LIST"],
@@ -110,6 +111,81 @@ def arguments(program):
         done = subprocess.run([copy / "cglint-record", "--lint", "--", "sh", "-c", "echo a.cgl.jsonl >> $CGLINT_RECORD_LIST; exit 9"],
                               capture_output=True, text=True, env=plain, timeout=60)
         check(done.returncode == 9 and done.stdout.split() == ["lint", "a.cgl.jsonl"], f"{done}")
+
+
+def checks(program):
+    """What can be known to be wrong before the command runs, which may take hours, is one error, and the command does not run."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA_INJECTION", "NVTX_INJECTION", "CGLINT_"))}
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        (folder / "file").write_text("")
+        (folder / "table.toml").write_text("# ours\nformat = 2\n")
+        (folder / "there").mkdir()
+
+        def run(*words, program=program, env=plain):
+            done = subprocess.run([program, *words, "--", "sh", "-c", "echo ran >> log"], capture_output=True, text=True, env=env, cwd=folder, timeout=60)
+            ran = (folder / "log").exists()
+            (folder / "log").unlink(missing_ok=True)
+            return done, ran
+
+        def refused(expected, *words, **more):
+            done, ran = run(*words, **more)
+            check(done.returncode == 2 and not ran and done.stdout == "" and done.stderr.count("\n") == 1 and expected in done.stderr, f"{words}: {done}, ran: {ran}")
+
+        long = "x" * 300
+        for out, expected in (("/proc/none/", "cannot create /proc/none/"), ("/proc/none/a.cgl.jsonl", "cannot create /proc/none/a."), ("file/", "Not a directory"), ("file/a.cgl.jsonl", "Not a directory"),
+                              ("new/" + long, "File name too long"), ("new/" + long + "/", "File name too long")):
+            for words in (["-o", out], [f"--output={out}"], ["--exec", "-o", out], ["-o", out, "--lint", "-q"]):
+                refused(expected, *words)
+        for out in ("new/folder/", "new/a.cgl.jsonl", "there", "there/", "file", "a.cgl.jsonl"):
+            for option in ("-o", "--output"):
+                done, ran = run(option, out)
+                check(done.returncode == 0 and ran and f"nothing was written to {out}:" in done.stderr, f"{out}: {done}")
+        check(sorted(path.name for path in folder.iterdir()) == ["file", "table.toml", "there"] and not list((folder / "there").iterdir()), f"left behind: {list(folder.rglob('*'))}")
+        # An option that takes a value is given once, as those of cglint's other commands.
+        for words in (["-o", "a", "-o", "b"], ["-o", "a", "--output=b"], ["--replays", "1", "--replays=2"], ["--replays", "1", "--replays", "1"], ["--detach-after", "5", "--detach-after", "6s"], ["--flush-signal", "USR1", "--flush-signal", "USR2"],
+                      ["--redact", "--redact=names"], ["--redact=names", "--redact"]):
+            refused("is given twice", *words)
+        for words in (["--replays="], ["--output="], ["-o", ""], ["--exec=1"], ["--repl=3"]):
+            refused(words[0].split("=")[0].replace("--output", "-o"), *words)
+        done, ran = run("--replays=3", "--no-eager", "--no-eager", "--redact", "--redact")
+        check(done.returncode == 0 and ran, f"{done}")
+        # Help, as cglint writes it.
+        for words in (["--help"], ["--lint", "--help"], ["--lint", "-q", "-h"]):
+            done = subprocess.run([program, *words], capture_output=True, text=True, env=plain, timeout=60)
+            check(done.returncode == 0 and ("--max-streams" in done.stdout) == (len(words) > 1) and done.stderr == "", f"{words}: {done}")
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([program, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=plain, timeout=60)
+            check(done.returncode == 2 and done.stderr.endswith("standard output: No space left on device\n") and done.stderr.count("\n") == 1, f"{words}: {done}")
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = subprocess.run([program, *words], stdout=writer, stderr=subprocess.PIPE, text=True, env=plain, timeout=60)
+            os.close(writer)
+            check(done.returncode == -signal.SIGPIPE and done.stderr == "", f"{words} when nobody reads: {done}")
+        # The options of cglint lint.
+        for words, expected in ((["--wrong"], "--wrong"), (["--select", "CG999"], "CG999"), (["--ignore", "nothing"], "nothing"), (["--max-streams", "0"], "--max-streams"), (["--max-streams"], "--max-streams"), (["--kernel-table"], "--kernel-table"),
+                                (["--streams-from", "measured"], "--max-streams"), (["--option", "CG101"], "CODE.OPTION=VALUE"), (["--option", "CG101.none=1"], "none"), (["--fail-on", "all"], "--fail-on"),
+                                (["--kernel-table", "none.toml"], "none.toml"), (["--kernel-table", "table.toml"], "table.toml: line 2: kernel table format 2 is not 1"), (["--moe-config", "none"], "none"), (["--join"], "--join"),
+                                (["-o", "a", "-o", "b"], "--output"), (["-o", "there"], "there: cannot write: Is a directory"), (["-o", "none/report"], "none/report: cannot write"), (["-o", "file/report"], "cannot write"), (["-o", ""], "is empty"),
+                                (["--select", "CG1", "CG2"], "'CG2' is no option"), (["--format", "xml"], "xml"), (["--confidence", ""], "confidence")):
+            refused(expected, "--lint", *words)
+        for words in ([], ["-q"], ["--select", "CG1,CG301"], ["--max-streams", "3", "--streams-from", "measured"], ["-o", "report"], ["-o", "file"], ["-o", "-"], ["-o", "/dev/null", "--format", "json"]):
+            done, ran = run("--lint", *words)
+            check(done.returncode == 2 and ran and "nothing to lint" in done.stderr, f"{words}: {done}")
+        check(sorted(path.name for path in folder.iterdir()) == ["file", "table.toml", "there"], f"left behind: {list(folder.iterdir())}")
+        # A signal that is ignored stays so for the command, and a child's end is seen where SIGCHLD is ignored.
+        ignore = lambda: (signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        done = subprocess.run([program, "--lint", "-q", "--", "grep", "SigIgn", "/proc/self/status"], capture_output=True, text=True, env=plain, cwd=folder, timeout=60, preexec_fn=ignore)
+        ignored = int(done.stdout.split()[-1], 16)
+        check(all(ignored >> (number - 1) & 1 for number in (signal.SIGHUP, signal.SIGCHLD)), f"{done}")
+        done = subprocess.run([program, "--lint", "--wrong", "--", "true"], capture_output=True, text=True, env=plain, cwd=folder, timeout=60, preexec_fn=ignore)
+        check(done.returncode == 2 and "--wrong" in done.stderr, f"{done}")
+        copy = folder / "bin"
+        copy.mkdir()
+        for name in ("cglint-record", "libcglint_record.so"):
+            (copy / name).write_bytes((pathlib.Path(program).parent / name).read_bytes())
+        (copy / "cglint-record").chmod(0o755)
+        refused("cglint, which is not in", "--lint", program=copy / "cglint-record")
 
 
 def command(program, played):
@@ -198,4 +274,4 @@ def command(program, played):
             check(False, "the command outlived the recorder")
 
 
-{"symbols": symbols, "arguments": arguments, "command": command}[sys.argv[1]](*sys.argv[2:])
+{"symbols": symbols, "arguments": arguments, "checks": checks, "command": command}[sys.argv[1]](*sys.argv[2:])
