@@ -388,6 +388,8 @@ struct GemmShape {
   int k = 0;
   int batch = 1;  // heads
   bool residual = false;
+  int x_row = 0;       // values from a token's x to the next one's, the operands its last; 0: no others
+  bool apart = false;  // results [batch, tokens, n], else [tokens, batch, n]
 };
 
 // Whether each token by itself, in a plain launch, gives the bits that all of them have given in `out`.
@@ -416,17 +418,21 @@ void add_gemm_case(std::vector<KernelCase>& cases, GemmKind kind, const std::str
   const double weight_bytes = static_cast<double>(weight_values) * kBf16Bytes;
   constexpr size_t kLtWorkspace = 32u << 20;
   const bool is_lt = kind == GemmKind::kCublasLt || kind == GemmKind::kCublasLtTuned;
+  const int x_width = kind == GemmKind::kAbsorbQuery ? 192 : shape.k;
+  const int out_width = kind == GemmKind::kAbsorbQuery ? kCacheRow : shape.n;
+  const int x_row = shape.x_row > 0 ? shape.x_row : x_width * shape.batch;
+  const int x_at = x_row - x_width * shape.batch;
   state->copies = rotation_copies(weight_bytes);
   const auto describe = [=](const bf16* weight) {
     SkinnyGemm gemm;
-    gemm.x = state->x.get();
-    gemm.x_token_stride = static_cast<int64_t>(shape.k) * shape.batch;
+    gemm.x = state->x.get() + x_at;
+    gemm.x_token_stride = x_row;
     gemm.x_batch_stride = shape.k;
     gemm.weight = weight;
     gemm.weight_batch_stride = static_cast<int64_t>(shape.n) * shape.k;
     gemm.out = state->out.get();
-    gemm.out_token_stride = static_cast<int64_t>(shape.n) * shape.batch;
-    gemm.out_batch_stride = shape.n;
+    gemm.out_token_stride = static_cast<int64_t>(shape.n) * (shape.apart ? 1 : shape.batch);
+    gemm.out_batch_stride = static_cast<int64_t>(shape.n) * (shape.apart ? shape.tokens : 1);
     gemm.residual = shape.residual ? state->residual.get() : nullptr;
     gemm.tokens = shape.tokens;
     gemm.n = shape.n;
@@ -454,8 +460,6 @@ void add_gemm_case(std::vector<KernelCase>& cases, GemmKind kind, const std::str
     }
     return cudaErrorInvalidValue;
   };
-  const int x_width = kind == GemmKind::kAbsorbQuery ? 192 : shape.k;
-  const int out_width = kind == GemmKind::kAbsorbQuery ? kCacheRow : shape.n;
 
   KernelCase item;
   switch (kind) {
@@ -489,7 +493,7 @@ void add_gemm_case(std::vector<KernelCase>& cases, GemmKind kind, const std::str
     const size_t workspace_bytes =
         is_lt ? kLtWorkspace : std::max<size_t>(skinny_gemm_workspace_bytes(describe(nullptr)), 16);
     Steps steps;
-    steps << state->x.allocate(count_of(shape.tokens, x_width, shape.batch))
+    steps << state->x.allocate(count_of(shape.tokens, x_row))
           << state->weights.allocate(count_of(weight_values, state->copies))
           << state->residual.allocate(count_of(shape.tokens, shape.n, shape.batch))
           << state->out.allocate(count_of(shape.tokens, out_width, shape.batch))
@@ -535,17 +539,17 @@ void add_gemm_case(std::vector<KernelCase>& cases, GemmKind kind, const std::str
     if (!steps.ok()) return kFailed;
     const bool kn = kind == GemmKind::kAbsorbQuery;
     const std::vector<float> want = reference::gemm(
-        state->x.get(), static_cast<int64_t>(x_width) * shape.batch, x_width,
-        state->weights.get() + copy * weight_values, kn ? 1 : shape.k, kn ? shape.n : 1,
-        static_cast<int64_t>(shape.n) * shape.k, shape.residual ? state->residual.get() : nullptr,
-        shape.tokens, shape.n, shape.k, shape.batch);
+        state->x.get() + x_at, x_row, x_width, state->weights.get() + copy * weight_values, kn ? 1 : shape.k,
+        kn ? shape.n : 1, static_cast<int64_t>(shape.n) * shape.k,
+        shape.residual ? state->residual.get() : nullptr, shape.tokens, shape.n, shape.k, shape.batch);
     const std::vector<float> out = download_float(state->out);
     if (want.empty() || out.empty()) return kFailed;
     std::vector<float> got;
     got.reserve(want.size());
     for (int batch = 0; batch < shape.batch; ++batch) {
       for (int token = 0; token < shape.tokens; ++token) {
-        const auto row = out.begin() + (static_cast<int64_t>(token) * shape.batch + batch) * out_width;
+        const int place = shape.apart ? batch * shape.tokens + token : token * shape.batch + batch;
+        const auto row = out.begin() + static_cast<int64_t>(place) * out_width;
         got.insert(got.end(), row, row + shape.n);
       }
     }
@@ -889,13 +893,20 @@ void register_attention_cases(std::vector<KernelCase>& cases) {
     bool residual;
   };
   const Projection projections[] = {
-      {"qkv_a 7168->2112", 2112, 7168, false},         {"k2 q_b 1536->1536", 1536, 1536, false},
-      {"v3 q_b 1536->3072", 3072, 1536, false},        {"k2 o_proj 1024->7168", 7168, 1024, false},
-      {"v3 o_proj 2048->7168", 7168, 2048, false},     {"dense gate_up 7168->4608", 4608, 7168, false},
-      {"dense down 2304->7168", 7168, 2304, false},    {"dense down 2304->7168", 7168, 2304, true},
-      {"router 7168->384", 384, 7168, false},          {"kimi_linear qkv 2304->6144", 6144, 2304, false},
-      {"kimi_linear o 2048->2304", 2304, 2048, false}, {"shared gate_up 7168->512", 512, 7168, false},
-      {"shared down 256->7168", 7168, 256, false},     {"kimi_linear shared gate_up 2304->1024", 1024, 2304, false},
+      {"qkv_a 7168->2112", 2112, 7168, false},
+      {"k2 q_b 1536->1536", 1536, 1536, false},
+      {"v3 q_b 1536->3072", 3072, 1536, false},
+      {"k2 o_proj 1024->7168", 7168, 1024, false},
+      {"v3 o_proj 2048->7168", 7168, 2048, false},
+      {"dense gate_up 7168->4608", 4608, 7168, false},
+      {"dense down 2304->7168", 7168, 2304, false},
+      {"dense down 2304->7168", 7168, 2304, true},
+      {"router 7168->384", 384, 7168, false},
+      {"kimi_linear qkv 2304->6144", 6144, 2304, false},
+      {"kimi_linear o 2048->2304", 2304, 2048, false},
+      {"shared gate_up 7168->512", 512, 7168, false},
+      {"shared down 256->7168", 7168, 256, false},
+      {"kimi_linear shared gate_up 2304->1024", 1024, 2304, false},
       {"router 7168->256", 256, 7168, false},
   };
   for (const Projection& p : projections) {
@@ -906,6 +917,25 @@ void register_attention_cases(std::vector<KernelCase>& cases) {
       if (batch <= 8) add_gemm_case(cases, GemmKind::kSkinny, p.label, shape, true);
       add_gemm_case(cases, GemmKind::kCublasLt, p.label, shape, false);
       add_gemm_case(cases, GemmKind::kCublasLtTuned, p.label, shape, false);
+    }
+  }
+  // What else the stack of Kimi Linear launches; it takes no library at so few tokens.
+  constexpr int kKimiFused = 3 * 2048 + 16 + 2 * 128;  // q, k, v, beta, inputs of the two gates
+  constexpr int kKimiQueriesAndRow = 16 * 192 + kCacheRow;
+  const Projection kimi_projections[] = {
+      {"kimi_linear kda qkv+beta+gates 2304->6416", kKimiFused, 2304, false},
+      {"kimi_linear mla q+kv_a 2304->3648", kKimiQueriesAndRow, 2304, false},
+      {"kimi_linear dense gate_up 2304->9216", 9216, 2304, false},
+      {"kimi_linear dense down 4608->2304", 2304, 4608, false},
+      {"kimi_linear shared down 512->2304", 2304, 512, false},
+  };
+  for (const int batch : {1, 4, 8}) {
+    for (const bool pdl : {false, true}) {
+      for (const Projection& p : kimi_projections)
+        add_gemm_case(cases, GemmKind::kSkinny, p.label, {batch, p.n, p.k, 1, p.residual}, pdl);
+      // The second halves of both gates in one launch, from where the fused projection leaves their inputs.
+      const GemmShape gates{batch, 2048, 128, 2, false, kKimiFused, true};
+      add_gemm_case(cases, GemmKind::kSkinny, "kimi_linear kda gates 2x[128->2048]", gates, pdl);
     }
   }
 }

@@ -220,9 +220,8 @@ int run_bench(const Options& options) {
       "copy %.0f GB/s (read + write); empty kernel %.2f us in a graph, %.2f us with a programmatic edge, "
       "%.2f us launched from the CPU\n\n",
       copy_bytes_per_s / 1e9, empty.median_us, empty_pdl.median_us, empty_stream_us);
-  std::printf("%-24s %-40s %9s %7s %9s %9s %8s %7s %7s %8s %7s  %s\n", "kernel", "shape", "us", "spread", "again",
-              "launched", "MB",
-              "% copy", "x empty", "floor us", "% floor", "error");
+  std::printf("%-24s %-40s %9s %7s %9s %9s %8s %7s %7s %8s %7s  %s\n", "kernel", "shape", "us", "spread",
+              "again", "launched", "MB", "% copy", "x empty", "floor us", "% floor", "error");
 
   std::FILE* json = nullptr;
   if (!options.json_path.empty()) {
@@ -252,10 +251,10 @@ int run_bench(const Options& options) {
     // Moved out, so that the case's memory is freed before the next one is prepared.
     const KernelCase kernel_case = std::move(slot);
     const std::string title = kernel_case.name + " " + kernel_case.shape;
-    const bool wanted = options.filters.empty() ||
-                        std::any_of(options.filters.begin(), options.filters.end(), [&](const std::string& text) {
-                          return title.find(text) != std::string::npos;
-                        });
+    const bool wanted = options.filters.empty() || std::any_of(options.filters.begin(), options.filters.end(),
+                                                               [&](const std::string& text) {
+                                                                 return title.find(text) != std::string::npos;
+                                                               });
     if (!wanted) continue;
     if (kernel_case.pdl && !pdl) {
       std::printf("%-24s %-40s not run: needs compute capability 9.0\n", kernel_case.name.c_str(),
@@ -272,11 +271,11 @@ int run_bench(const Options& options) {
         timing.median_us > 0 ? kernel_case.bytes / (timing.median_us * 1e-6) / copy_bytes_per_s : 0.0;
     const double times_empty = timing.median_us / (baseline_us * kernel_case.launches);
     const double of_floor = timing.median_us > 0 ? outcome.floor.us / timing.median_us : 0.0;
-    std::printf("%-24s %-40s %9.2f %7.2f %9.2f %9.2f %8.2f %6.1f%% %7.2f %8.2f %6.0f%%  %.1e%s%s\n", kernel_case.name.c_str(),
-                kernel_case.shape.c_str(), timing.median_us, timing.max_us - timing.min_us, outcome.again.median_us, outcome.stream_us,
-                kernel_case.bytes / 1e6, share * 100, times_empty, outcome.floor.us, of_floor * 100, outcome.error,
-                correct ? "" : " WRONG",
-                outcome.status == cudaSuccess ? "" : " FAILED");
+    std::printf("%-24s %-40s %9.2f %7.2f %9.2f %9.2f %8.2f %6.1f%% %7.2f %8.2f %6.0f%%  %.1e%s%s\n",
+                kernel_case.name.c_str(), kernel_case.shape.c_str(), timing.median_us,
+                timing.max_us - timing.min_us, outcome.again.median_us, outcome.stream_us,
+                kernel_case.bytes / 1e6, share * 100, times_empty, outcome.floor.us, of_floor * 100,
+                outcome.error, correct ? "" : " WRONG", outcome.status == cudaSuccess ? "" : " FAILED");
     if (outcome.status != cudaSuccess) std::printf("    %s\n", cudaGetErrorString(outcome.status));
     std::fflush(stdout);
     if (json != nullptr) {
@@ -285,7 +284,8 @@ int run_bench(const Options& options) {
           json,
           "%s\n    {\"kernel\": %s, \"shape\": %s, \"correct\": %s, \"status\": %s, \"error\": %.3e, "
           "\"tolerance\": %.3e, \"median_us\": %.3f, \"min_us\": %.3f, \"max_us\": %.3f, "
-          "\"again_us\": %.3f, \"stream_us\": %.3f, \"bytes\": %.0f, \"share_of_copy\": %.4f, \"launches\": %d, \"pdl\": %s, "
+          "\"again_us\": %.3f, \"stream_us\": %.3f, \"bytes\": %.0f, \"share_of_copy\": %.4f, "
+          "\"launches\": %d, \"pdl\": %s, "
           "\"times_empty\": %.3f, \"bandwidth_bound\": %s, \"l2_defeated\": %s, \"floor_us\": %.3f, "
           "\"floor_launch\": %s, \"share_of_floor\": %.4f, \"two_stage_floor_us\": %.3f}",
           first ? "" : ",", json_quote(kernel_case.name).c_str(), json_quote(kernel_case.shape).c_str(),
@@ -293,8 +293,8 @@ int run_bench(const Options& options) {
           number(outcome.error), kernel_case.tolerance, timing.median_us, timing.min_us, timing.max_us,
           outcome.again.median_us, outcome.stream_us, kernel_case.bytes, share, kernel_case.launches,
           kernel_case.pdl ? "true" : "false", times_empty, kernel_case.bandwidth_bound ? "true" : "false",
-          kernel_case.l2_defeated ? "true" : "false", outcome.floor.us, json_quote(outcome.floor.launch).c_str(),
-          of_floor, outcome.two_stage.us);
+          kernel_case.l2_defeated ? "true" : "false", outcome.floor.us,
+          json_quote(outcome.floor.launch).c_str(), of_floor, outcome.two_stage.us);
       std::fflush(json);
       first = false;
     }

@@ -874,6 +874,7 @@ void add_quantize_nvfp4(std::vector<KernelCase>& cases, bool pdl, const std::str
 struct Nvfp4Gemm {
   Nvfp4 x, w;
   bool reads_padding;
+  bool has_bias;
   int copies;
   int next = 0;
   DeviceBuffer<uint8_t> x_values, w_values, w_scales;
@@ -889,7 +890,7 @@ struct Nvfp4Gemm {
     a.w = w_values.get() + w.q.size() * static_cast<size_t>(copy);
     a.w_scales = w_scales.get() + w.scales.size() * static_cast<size_t>(copy);
     a.alpha = alpha.get();
-    a.bias = bias.get();
+    a.bias = has_bias ? bias.get() : nullptr;
     a.rows = x.rows;
     a.n = w.rows;
     a.k = x.columns;
@@ -917,8 +918,8 @@ struct Nvfp4Gemm {
   }
 };
 
-void add_nvfp4_gemm(std::vector<KernelCase>& cases, bool pdl, int rows, int n, int k, ScaleLayout layout,
-                    bool reads_padding) {
+void add_nvfp4_gemm(std::vector<KernelCase>& cases, bool pdl, const std::string& shape, int rows, int n,
+                    int k, ScaleLayout layout, bool reads_padding, bool has_bias) {
   auto state = std::make_shared<Nvfp4Gemm>();
   state->x.rows = rows;
   state->x.columns = k;
@@ -929,18 +930,18 @@ void add_nvfp4_gemm(std::vector<KernelCase>& cases, bool pdl, int rows, int n, i
   state->w.layout = ScaleLayout::kTiled;
   state->w.zero_padding = true;
   state->reads_padding = reads_padding;
+  state->has_bias = has_bias;
   const double w_bytes = static_cast<double>(n) * k * (0.5 + 1.0 / 16);
   state->copies = rotation_copies(w_bytes);
   KernelCase c;
   c.name = reads_padding ? "nvfp4_gemm_padded" : "nvfp4_gemm";
-  c.shape = "rows=" + std::to_string(rows) + " n=" + std::to_string(n) + " k=" + std::to_string(k) +
-            (layout == ScaleLayout::kTiled ? " tiled" : " row-major");
+  c.shape = shape + (layout == ScaleLayout::kTiled ? " tiled" : " row-major");
   c.bytes = w_bytes + state->out_rows() * (k * (0.5 + 1.0 / 16) + 2.0 * n);
   c.bandwidth_bound = !reads_padding && rows <= 8 && w_bytes > 8e6;
+  if (!reads_padding) c.floor.kind = Floor::Kind::kRead;
   c.l2_defeated = defeats_l2(w_bytes);
-  // The padding rows of the padded variant hold the bias alone, which lowers the rms that errors are scaled
-  // by.
-  c.tolerance = reads_padding ? 0.15 : kBf16Tolerance;
+  // Padding rows with a bias hold it alone, which lowers the rms that errors are scaled by.
+  c.tolerance = reads_padding && has_bias ? 0.15 : kBf16Tolerance;
   mark(c, pdl);
   c.prepare = [state] {
     Nvfp4Gemm& s = *state;
@@ -998,20 +999,100 @@ void add_nvfp4_gemm(std::vector<KernelCase>& cases, bool pdl, int rows, int n, i
     if (reference_moe_gemm(WeightType::kBf16, plain) != cudaSuccess) return kInfinity;
     std::vector<float> want = download_float(product);
     want.resize(count(s.out_rows(), s.w.rows), 0.0f);  // padding rows: zero scales, so zero
-    for (size_t i = 0; i < want.size(); ++i) want[i] = want[i] * alpha[0] + bias[i % bias.size()];
+    for (size_t i = 0; i < want.size(); ++i)
+      want[i] = want[i] * alpha[0] + (s.has_bias ? bias[i % bias.size()] : 0.0f);
     const std::vector<float> got = download_float(s.out);
-    const double error = max_scaled_error(got, want);
+    if (got.size() != want.size()) return kInfinity;
+    const size_t valid = count(s.x.rows, s.w.rows);
+    if (!s.has_bias) {
+      for (size_t i = valid; i < got.size(); ++i) {
+        if (!(got[i] == 0.0f)) return kInfinity;
+      }
+      want.resize(valid);
+    }
+    const double error =
+        max_scaled_error({got.begin(), got.begin() + static_cast<std::ptrdiff_t>(want.size())}, want);
     if (!s.reads_padding) return error;
     // Without the fill the padding rows must change, or this variant would not be what it says.
     steps.then(s.quantize(false)).then(launch_nvfp4_gemm({}, s.arguments(1))).then(cudaDeviceSynchronize());
     const std::vector<float> unfilled = download_float(s.out);
     if (steps.failed() || unfilled.size() != got.size()) return kInfinity;
-    const size_t valid = count(s.x.rows, s.w.rows);
     if (valid < got.size() &&
         std::memcmp(got.data() + valid, unfilled.data() + valid, (got.size() - valid) * sizeof(float)) == 0) {
       return kInfinity;
     }
     return std::memcmp(got.data(), unfilled.data(), valid * sizeof(float)) == 0 ? error : kInfinity;
+  };
+  cases.push_back(std::move(c));
+}
+
+// What the stack nvfp4_preamble launches for a shared expert as wide as the preset's routed ones, beside the
+// quantisation of the hidden state: scales of gate_up's input in either layout, of down's row-major.
+void add_nvfp4_expert(std::vector<KernelCase>& cases, bool pdl, const MoePreset& preset, int tokens) {
+  const int hidden = preset.hidden;
+  const int width = preset.intermediate;
+  const auto shape = [&](const char* product, int k, int n) {
+    return std::string(preset.name) + " shared " + product + " " + std::to_string(k) + "->" +
+           std::to_string(n) + " batch=" + std::to_string(tokens);
+  };
+  const std::string gate_up = shape("gate_up", hidden, 2 * width);
+  const std::string down = shape("down", width, hidden);
+  add_nvfp4_gemm(cases, pdl, gate_up, tokens, 2 * width, hidden, ScaleLayout::kRowMajor, false, false);
+  add_nvfp4_gemm(cases, pdl, gate_up, tokens, 2 * width, hidden, ScaleLayout::kTiled, true, false);
+  add_quantize_nvfp4(cases, pdl, "row-major", tokens, width, ScaleLayout::kRowMajor, false);
+  add_nvfp4_gemm(cases, pdl, down, tokens, hidden, width, ScaleLayout::kRowMajor, false, false);
+}
+
+void add_nvfp4_global_scale(std::vector<KernelCase>& cases, bool pdl, int rows, int columns) {
+  struct State {
+    DeviceBuffer<bf16> x;
+    DeviceBuffer<float> other_scale, result;  // the tensor's scale, alpha
+  };
+  auto state = std::make_shared<State>();
+  const auto arguments = [state] {
+    Nvfp4ScaleArgs a;
+    a.x = state->x.get();
+    a.count = static_cast<int64_t>(state->x.size());
+    a.other_scale = state->other_scale.get();
+    a.global_scale = state->result.get();
+    a.alpha = state->result.get() + 1;
+    return a;
+  };
+  constexpr float kOtherScale = 448.0f * 6.0f / 0.11f;
+  KernelCase c;
+  c.name = "nvfp4_global_scale";
+  c.shape = "rows=" + std::to_string(rows) + " columns=" + std::to_string(columns);
+  c.bytes = 2.0 * rows * columns + 3 * 4.0;
+  c.floor.kind = Floor::Kind::kRead;
+  c.tolerance = 1e-6;
+  mark(c, pdl);
+  c.prepare = [state, rows, columns] {
+    Steps steps;
+    steps.then(state->x.allocate(count(rows, columns)))
+        .then(create(state->other_scale, {kOtherScale}))
+        .then(state->result.allocate(2));
+    if (steps.failed()) return steps.status();
+    return steps.then(fill_random(state->x.get(), state->x.size(), 1, 3.0f)).status();
+  };
+  c.run = [arguments, pdl](cudaStream_t stream) {
+    return launch_nvfp4_global_scale({stream, pdl}, arguments());
+  };
+  c.check = [state, arguments] {
+    // The largest may lie anywhere: for every check there is one that stands out.
+    const uint64_t seed = next_seed();
+    std::vector<bf16> x = to_bf16(random_floats(state->x.size(), seed, 3.0f));
+    x[static_cast<size_t>(seed * 7919 % x.size())] = __float2bfloat16_rn(-7.0f);
+    std::vector<float> got;
+    Steps steps;
+    steps.then(state->x.upload(x))
+        .then(state->result.poison())
+        .then(launch_nvfp4_global_scale({}, arguments()))
+        .then(cudaDeviceSynchronize())
+        .then(state->result.download(got));
+    if (steps.failed()) return kInfinity;
+    const float scale = std::exp2(std::floor(std::log2(448.0f * 6.0f / 7.0f)));
+    if (got[0] != scale) return kInfinity;
+    return max_scaled_error({got[1]}, {1.0f / (scale * kOtherScale)});
   };
   cases.push_back(std::move(c));
 }
@@ -1070,10 +1151,16 @@ void register_small_cases(std::vector<KernelCase>& cases, bool pdl) {
     add_quantize_nvfp4(cases, pdl, "tiled, padding left", tokens, 7168, ScaleLayout::kTiled, false);
     add_quantize_nvfp4(cases, pdl, "tiled, padding zeroed", tokens, 7168, ScaleLayout::kTiled, true);
     add_quantize_nvfp4(cases, pdl, "row-major", tokens, 7168, ScaleLayout::kRowMajor, false);
-    add_nvfp4_gemm(cases, pdl, tokens, 7168, 2048, ScaleLayout::kTiled, false);
-    add_nvfp4_gemm(cases, pdl, tokens, 7168, 2048, ScaleLayout::kRowMajor, false);
-    add_nvfp4_gemm(cases, pdl, tokens, 7168, 2048, ScaleLayout::kTiled, true);
+    const std::string shape = "rows=" + std::to_string(tokens) + " n=7168 k=2048";
+    add_nvfp4_gemm(cases, pdl, shape, tokens, 7168, 2048, ScaleLayout::kTiled, false, true);
+    add_nvfp4_gemm(cases, pdl, shape, tokens, 7168, 2048, ScaleLayout::kRowMajor, false, true);
+    add_nvfp4_gemm(cases, pdl, shape, tokens, 7168, 2048, ScaleLayout::kTiled, true, true);
+    add_nvfp4_expert(cases, pdl, k2, tokens);
+    add_nvfp4_expert(cases, pdl, *find_preset("k2-tp4"), tokens);
   }
+  // Of the activations of up to 128 tokens, whose padding rows count too.
+  add_nvfp4_global_scale(cases, pdl, 128, k2.intermediate);
+  add_nvfp4_global_scale(cases, pdl, 128, find_preset("k2-tp4")->intermediate);
   add_zero_fill(cases, pdl, scale_bytes(ScaleLayout::kTiled, 8, 7168));
   add_zero_fill(cases, pdl, 1003);
   add_cast(cases, pdl, 384);
