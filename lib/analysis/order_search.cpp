@@ -83,10 +83,12 @@ class Search {
       return result;
     }
     improve(base);
+    const bool was_cut_short = spent();
     drop_what_is_not_needed(base);
     result.verdict = OrderSearchResult::Verdict::no_order_helps;
     Order best = apply(base, accepted_);
     StreamPrediction after = predict(best);
+    result.cut_short = was_cut_short && after.count > input_.needed_streams;
     if (after.count < before.count) {
       result.verdict = OrderSearchResult::Verdict::improved;
       result.streams_after = after.count;

@@ -61,6 +61,7 @@ struct OrderSearchResult {
   Verdict verdict = Verdict::invalid;
   std::uint32_t streams_before = 0, streams_after = 0;
   std::uint32_t evaluations = 0;
+  bool cut_short = false;  // max_evaluations ended the search: there may be a better order
   // Largest first. Empty where nodes were created before nodes that they wait for and no loss had to be mended.
   std::vector<OrderPattern> patterns;
   std::vector<OrderEdit> edits;        // verified: they keep every dependency and give streams_after

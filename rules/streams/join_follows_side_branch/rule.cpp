@@ -12,6 +12,7 @@
 #include "analysis/predicted_streams.h"
 #include "rules/common/describe.h"
 #include "rules/common/occurrences.h"
+#include "rules/common/order.h"
 
 namespace cglint::rules {
 namespace {
@@ -245,7 +246,11 @@ class JoinFollowsSideBranch final : public engine::Rule {
           {}, predicted.note.empty() ? "streams cannot be predicted for this graph" : predicted.note);
     }
     const analysis::Width& width = context.analyses.width();
-    if (predicted.count <= std::max(1U, width.count)) return;
+    if (predicted.count <= 1) return;
+    if (predicted.count <= width.count) {
+      if (!width.exact) sink.not_checked({}, kWidthUnknown);
+      return;
+    }
 
     const analysis::StreamRun& run = *context.analyses.stream_run();  // there, as streams were predicted
     std::vector<std::uint32_t> labels;
@@ -264,10 +269,10 @@ class JoinFollowsSideBranch final : public engine::Rule {
     input.label = labels;
     input.capture_stream = streams;
     input.needed_streams = std::max(1U, width.count);
-    // About a second at most: a prediction takes a second for some two million nodes.
+    // About a second at most: a prediction takes a second for some two million nodes with two edges each.
     constexpr std::size_t kNodeBudget = 2'000'000;
-    input.max_evaluations = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(kNodeBudget / (run.columns.kinds.size() + 1), 16, 400));
+    const std::size_t size = std::max(run.columns.kinds.size(), run.columns.edges.size() / 2);
+    input.max_evaluations = static_cast<std::uint32_t>(std::clamp<std::size_t>(kNodeBudget / (size + 1), 16, 400));
     const OrderSearchResult result = analysis::search_order(input);
     const auto min_gain = context.config.integer(kInfo, "min_gain"),
                slack = context.config.integer(kInfo, "slack");
@@ -290,6 +295,8 @@ class JoinFollowsSideBranch final : public engine::Rule {
         report_order(std::move(finding), context, result, width.count, slack, sink);
     } else if (has_fresh_branches(result, result.streams_before, width.count, slack)) {
       report_fresh(std::move(finding), context, result, width.count, sink);
+    } else if (result.cut_short) {
+      sink.not_checked({}, "the graph has too many edges or nodes for a full search of an order that needs fewer streams");
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include "rules/common/describe.h"
 #include "rules/common/occurrences.h"
+#include "rules/common/order.h"
 
 namespace cglint::rules {
 namespace {
@@ -46,7 +47,10 @@ class StreamExplosion final : public engine::Rule {
 
     // What the graph can use: its width where the edges are known, else the streams alive at one time.
     const std::uint32_t useful = has_edges ? context.analyses.width().count : std::max(streams.max_live, streams.max_concurrent);
-    if (streams.max <= useful + slack) return;
+    if (streams.max <= useful + slack) {
+      if (has_edges && !context.analyses.width().exact && streams.max > 1 + slack) sink.not_checked({}, kWidthUnknown);
+      return;
+    }
 
     // Where the streams come from: the first operation on each, in the replay that has most of them.
     const ir::Replay& replay = context.graph.replays[ir::ReplayId(streams.max_replay)];

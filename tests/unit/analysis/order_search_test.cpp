@@ -142,6 +142,18 @@ TEST(OrderSearch, RecordsTheSideBlockAfterTheMainTail) {
   }
 }
 
+TEST(OrderSearch, SaysThatItWasCutShort) {
+  const CaptureSketch sketch = two_branches({});
+  OrderSearchInput input;
+  input.graph = sketch.graph();
+  input.needed_streams = 2;
+  EXPECT_FALSE(search_order(input).cut_short);
+  input.max_evaluations = 1;  // for the order as it is
+  const OrderSearchResult result = search_order(input);
+  EXPECT_EQ(result.verdict, Verdict::no_order_helps);
+  EXPECT_TRUE(result.cut_short);
+}
+
 TEST(OrderSearch, DoesNotTakeTheLongerBranchForTheMainOne) {
   const OrderSearchResult result = search(two_branches({.main = 1, .side = 9}), 2);
   EXPECT_EQ(result.streams_after, 2U);
