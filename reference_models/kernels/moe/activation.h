@@ -13,10 +13,12 @@
 namespace cglint::kernels::moe {
 
 // The rows a grouped GEMM left: bf16 [pairs, columns], or fp32 partial sums [splits, pairs, columns].
+// `unused`, here and below: bytes that would be padding, whose contents change from launch to launch; they are recorded with the arguments.
 struct GemmRows {
   const __nv_bfloat16* rows = nullptr;
   const float* partials = nullptr;  // used where `rows` is null
   int splits = 1;
+  int unused = 0;
 };
 
 struct SiluMulArgs {
@@ -54,11 +56,13 @@ struct FinalizeArgs {
   const int32_t* positions = nullptr;
   bool permuted =
       false;  // row of y for a choice is its position (see PermuteArgs), not its pair number; bf16 only
+  uint8_t unused[7] = {};
   const __nv_bfloat16* shared = nullptr;    // shared expert's output [tokens, hidden], or null
   const __nv_bfloat16* residual = nullptr;  // [tokens, hidden], or null
   int tokens = 0;
   int top_k = 0;
-  int hidden = 0;                // multiple of 8
+  int hidden = 0;  // multiple of 8
+  int unused_too = 0;
   __nv_bfloat16* out = nullptr;  // [tokens, hidden]; may be `shared` or `residual`
 };
 [[nodiscard]] cudaError_t launch_finalize(const LaunchContext& ctx, const FinalizeArgs& args);

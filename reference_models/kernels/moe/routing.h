@@ -13,11 +13,13 @@ namespace cglint::kernels::moe {
 
 enum class ScoreFunction : uint8_t { kSoftmax, kSigmoid };
 
+// `unused`: as in activation.h.
 struct TopkArgs {
   // Router logits [splits, tokens, experts], fp32; the logit is the sum over splits (the router GEMM's
   // partial sums, see MoeGemmArgs::out).
   const float* logits = nullptr;
   int splits = 1;
+  int unused = 0;
   // Added to the scores for the choice alone, not to the weights: [experts], or null.
   const float* bias = nullptr;
   const __nv_bfloat16* bias_bf16 = nullptr;  // the same in bf16, where `bias` is null
@@ -30,8 +32,10 @@ struct TopkArgs {
   int num_groups = 1;
   int top_groups = 1;
   ScoreFunction score = ScoreFunction::kSigmoid;
-  bool renormalize = true;   // weights of a token sum to `scaling`
-  float scaling = 1.0f;      // routed_scaling_factor
+  bool renormalize = true;  // weights of a token sum to `scaling`
+  uint16_t unused_too = 0;
+  float scaling = 1.0f;  // routed_scaling_factor
+  int unused_three = 0;
   float* weights = nullptr;  // out, [tokens, top_k]
   int32_t* ids = nullptr;    // out, [tokens, top_k], best first; equal scores in order of expert
 };

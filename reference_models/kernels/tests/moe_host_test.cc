@@ -41,6 +41,9 @@ TEST(KernelTable, OffsetsOfArgumentStructs) {
   EXPECT_OFFSET(TopkArgs, top_k, 40);
   EXPECT_OFFSET(TopkArgs, weights, 64);
   EXPECT_OFFSET(TopkArgs, ids, 72);
+  EXPECT_OFFSET(TopkArgs, unused, 12);  // no padding
+  EXPECT_OFFSET(TopkArgs, unused_too, 54);
+  EXPECT_OFFSET(TopkArgs, unused_three, 60);
   EXPECT_OFFSET(AlignArgs, ids, 0);
   EXPECT_OFFSET(AlignArgs, num_pairs, 8);
   EXPECT_OFFSET(AlignArgs, experts, 12);
@@ -75,6 +78,7 @@ TEST(KernelTable, OffsetsOfArgumentStructs) {
   EXPECT_OFFSET(MoeGemmArgs, k, 88);
   EXPECT_OFFSET(SiluMulArgs, gate_up.partials, 8);
   EXPECT_OFFSET(SiluMulArgs, gate_up.splits, 16);
+  EXPECT_OFFSET(SiluMulArgs, gate_up.unused, 20);
   EXPECT_OFFSET(SiluMulArgs, pairs, 24);
   EXPECT_OFFSET(SiluMulArgs, intermediate, 28);
   EXPECT_OFFSET(SiluMulArgs, positions, 32);
@@ -95,6 +99,8 @@ TEST(KernelTable, OffsetsOfArgumentStructs) {
   EXPECT_OFFSET(FinalizeArgs, top_k, 68);
   EXPECT_OFFSET(FinalizeArgs, hidden, 72);
   EXPECT_OFFSET(FinalizeArgs, out, 80);
+  EXPECT_OFFSET(FinalizeArgs, unused, 41);
+  EXPECT_OFFSET(FinalizeArgs, unused_too, 76);
   EXPECT_OFFSET(QuantizeNvfp4Args, rows, 8);
   EXPECT_OFFSET(QuantizeNvfp4Args, columns, 12);
   EXPECT_OFFSET(QuantizeNvfp4Args, global_scale, 16);
