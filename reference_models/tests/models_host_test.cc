@@ -55,6 +55,22 @@ TEST(Registry, PublishedSizesFitWithOneSequence) {
   }
 }
 
+// What tools/gpu_checks/checks.d/59_capture_refusals.py asks for fits no GPU.
+TEST(Registry, AWholeServersCacheIsMoreThanAnyMemory) {
+  StackOptions options;
+  options.batch = 4096;
+  options.context = 131071;
+  options.layers = 27;
+  options.preset = "48b-a3b-tp2";
+  options.variant = "sequential";
+  EXPECT_GT(find_model("kimi_linear")->memory_bytes(options), std::size_t{4000} << 30);
+  options.batch = 64;
+  options.layers = 61;
+  options.preset = "k2-tp8";
+  options.variant = "mla_main_moe_main";
+  EXPECT_GT(find_model("k2_full")->memory_bytes(options), std::size_t{500} << 30);
+}
+
 TEST(LayerCheck, TheWorstPartCounts) {
   WorstPart worst;
   worst.see({0.01, 0.01}, "layer 0");
