@@ -483,6 +483,12 @@ def measure_jobs(place):
     place.env.update(FAKE_MODELS=str(place.folder / "models.json"), FAKE_NO_GPU="1")
     listed = list(measure_models.jobs(models))
     check(len(lines) - 1 == len(listed) == len({(job, model) for job, model, _, _ in listed}), "each job once")
+    of_kimi = {job: words for job, model, _, words in listed if model == "kimi_linear"}
+    check(not measure_models.is_recorded("overlap_gain") and measure_models.is_recorded("trimmed_overlap_gain") and "--layers" not in of_kimi["overlap_gain"] and
+          of_kimi["trimmed_overlap_gain"][-3:] == ["--layers", "8", "--verify"], "the short recording alone goes into the repository")
+    sanitized = {job: words for job, _, _, words in listed if measure_models.is_memcheck(job)}
+    check({"memcheck_tokens_k2-tp4", "memcheck_tokens_k2-ep4", "memcheck_tokens", "memcheck_context"} <= set(sanitized) and
+          all({"--check-only", "--no-check", "--layers"} <= set(words) for words in sanitized.values()), f"{sanitized}")
     for job, model, _, words in listed:
         code, _, err = place.run(model, *words, "-o", "out", "--results", f"{model}.{job}.json", "--resume", "-q", "--timeout", "90")
         check(code == 4 and err == "cglint capture: error: no usable GPU: none found\n", f"{model} {job}: {code} {err}")
@@ -507,14 +513,16 @@ def measure_collect(place):
         document("2026-01-01T", "old", ("variants", commands["variants"], 5), ("trimmed", "others", 9), ("memcheck", "others", 9), ("batches_verified", commands["batches_verified"], 2), ("gone", "cglint", 1)))
     (out / "models-two_branch.json").write_text(
         document("2026-01-02T", "new", ("batches_verified", commands["batches_verified"], 1), ("trimmed", commands["trimmed"], 1)))
-    (out / "recordings/two_branch/two_branch.a.small.b1.l8.cgl.jsonl.gz").write_text("")
+    recordings = ["a.small.b1.l8.cgl.jsonl.gz", "a.small.b1.l8.beside-b.cgl.jsonl.gz"]
+    for name in recordings:
+        (out / f"recordings/two_branch/two_branch.{name}").write_text("")
     done = subprocess.run([sys.executable, measure_models.__file__, "--collect", out, repository], capture_output=True, text=True)
     check(done.returncode == 0 and "dropped: two_branch memcheck, whose arguments are others now" in done.stdout and "dropped: two_branch gone, no job any more" in done.stdout and
           "two_branch trimmed," not in done.stdout, f"{done.stdout} {done.stderr}")
     kept = json.loads((repository / "docs/measurements/models-two_branch-2026-01-02.json").read_text())
     check([(job["name"], job["runs"][0]["of"], len(job["runs"]), job.get("commit")) for job in kept["jobs"]] ==
           [("variants", "old", 5, "old"), ("trimmed", "new", 1, None), ("batches_verified", "old", 2, "old")], f"{kept}")
-    check((repository / "reference_models/two_branch/recordings/a.small.b1.l8.cgl.jsonl.gz").exists(), "the recording")
+    check(sorted(os.listdir(repository / "reference_models/two_branch/recordings")) == sorted(recordings), "the recordings")
 
 
 TESTS = {function.__name__: function for function in (arguments, output, good, beside, accesses, nulls, sweep, resume, failures, no_results, folders, not_traced, verify, recordings, other_recordings, tables, ending, measure_jobs, measure_collect)}

@@ -109,12 +109,19 @@ def plain_jobs(models):
     for name in [name for name in ("k2_full", "deepseek_moe") if has(name)]:
         yield "serving", name, "a draft graph and a target-verify graph in one recording", [
             "--serve", "20", "--draft-tokens", "3", "--no-check"] + (["--variant", "side_first,main_first"] if name == "deepseek_moe" else [])
+    if has("deepseek_moe"):
+        yield "serving_draft_4", "deepseek_moe", "the same with a draft graph of 4 layers", [
+            "--serve", "20", "--draft-tokens", "3", "--draft-layers", "4", "--no-check", "--variant", "side_first,main_first"]
     if has("kimi_linear"):
         yield "batches", "kimi_linear", "where overlap pays and where it does not", ["--batch", "8,64,256", "--no-trace", "--no-check"]
         yield "large_batches", "kimi_linear", "the same beyond the published threshold, 4 layers, context 128", [
             "--batch", "512,1024,1536,2048,4096", "--layers", "4", "--context", "128", "--no-trace", "--no-check"]
         yield "overlap_cost", "kimi_linear", "beyond the threshold, in one recording with the same step on one stream", [
             "--variant", "gated,ungated", "--beside", "sequential", "--batch", "2048", "--layers", "4", "--context", "128", "--replays", "4", *verify("kimi_linear")]
+        # 16 replays: each fork is judged by itself, and three give no steady median.
+        gains = ["--variant", "dual_stream,gated", "--beside", "sequential", "--batch", "1", "--replays", "16"]
+        yield "overlap_gain", "kimi_linear", "where the overlap pays, in one recording with the same step on one stream", [*gains, *verify("kimi_linear")]
+        yield "trimmed_overlap_gain", "kimi_linear", f"the same with {TRIMMED_LAYERS} layers, as recorded for the repository", [*gains, *trimmed, *verify("kimi_linear")]
     if has("deepseek_moe"):
         yield "batches", "deepseek_moe", "what each order gives at batch 4 and 8", ["--variant", OVERLAP, "--batch", "4,8", *verify("deepseek_moe")]
     for name in listed:
@@ -127,15 +134,28 @@ def plain_jobs(models):
             yield f"variants_{preset}", name, "the same variants with other shapes", ["--preset", preset, *verify(name)]
     small = ["--batch", "2", "--context", "130", "--check-only", "--no-check"]
     for name in listed:
-        yield "memcheck", name, "compute-sanitizer memcheck of every variant, 3 layers", ["--layers", "3", *small]
+        yield "memcheck", name, "compute-sanitizer memcheck of every variant that is replayed, 3 layers", ["--layers", "3", *small]
     for name in listed:
         for preset in other_presets(name):
             layers = MEMCHECK_LAYERS.get(preset, 3)
-            yield f"memcheck_{preset}", name, f"compute-sanitizer memcheck of every variant with other shapes, {layers} layers", ["--preset", preset, "--layers", str(layers), *small]
+            yield f"memcheck_{preset}", name, f"compute-sanitizer memcheck of every variant that is replayed with other shapes, {layers} layers", ["--preset", preset, "--layers", str(layers), *small]
     if has("mla_two_stream"):
         for preset in presets("mla_two_stream")[:2]:
             yield f"memcheck_pages_{preset}", "mla_two_stream", "compute-sanitizer memcheck where attention takes the kernels for pages", [
                 "--preset", preset, "--variant", "one_stream,two_stream_main_first", "--layers", "2", "--batch", "4", "--context", "4096", "--check-only", "--no-check"]
+    # Kernels and tiles that two tokens do not take; which stream they are on makes no difference to them.
+    sanitized = ["--check-only", "--no-check"]
+    if has("fused_moe"):
+        for preset in presets("fused_moe"):
+            yield f"memcheck_tokens_{preset}", "fused_moe", "compute-sanitizer memcheck of default and tuned tiles with more tokens, 2 layers", [
+                "--preset", preset, "--layers", "2", "--batch", "8,64,1024", "--context", "130", *sanitized]
+    if has("kimi_linear"):
+        # The fourth layer is the first with latent attention; a library has the projections from 17 tokens on, and 65 take a second absorption.
+        yield "memcheck_tokens", "kimi_linear", "compute-sanitizer memcheck with more tokens, 4 layers", [
+            "--variant", "gated", "--layers", "4", "--batch", "17,65", "--context", "130", *sanitized]
+    if has("deepseek_moe"):
+        yield "memcheck_context", "deepseek_moe", "compute-sanitizer memcheck of one token with a published context, 2 layers", [
+            "--variant", "main_first", "--layers", "2", "--batch", "1", "--context", "4096", *sanitized]
     if has("fused_moe"):
         for preset in presets("fused_moe"):
             yield f"tokens_{preset}", "fused_moe", "default against tuned tiles over the tokens of a step, published depth", [
