@@ -163,6 +163,12 @@ std::string driver_version() {
   return text;
 }
 
+bool is_wanted(const Options& options, const std::string& title) {
+  return options.filters.empty() || std::any_of(options.filters.begin(), options.filters.end(), [&](const std::string& text) {
+           return title.find(text) != std::string::npos;
+         });
+}
+
 int run_bench(const Options& options) {
   std::vector<KernelCase> cases;
 #ifdef CGLINT_HAS_ATTENTION_CASES
@@ -173,7 +179,8 @@ int run_bench(const Options& options) {
 #endif
   if (options.list) {
     for (const KernelCase& kernel_case : cases) {
-      std::printf("%s %s\n", kernel_case.name.c_str(), kernel_case.shape.c_str());
+      const std::string title = kernel_case.name + " " + kernel_case.shape;
+      if (is_wanted(options, title)) std::printf("%s\n", title.c_str());
     }
     return 0;
   }
@@ -251,11 +258,7 @@ int run_bench(const Options& options) {
     // Moved out, so that the case's memory is freed before the next one is prepared.
     const KernelCase kernel_case = std::move(slot);
     const std::string title = kernel_case.name + " " + kernel_case.shape;
-    const bool wanted = options.filters.empty() || std::any_of(options.filters.begin(), options.filters.end(),
-                                                               [&](const std::string& text) {
-                                                                 return title.find(text) != std::string::npos;
-                                                               });
-    if (!wanted) continue;
+    if (!is_wanted(options, title)) continue;
     if (kernel_case.pdl && !pdl) {
       std::printf("%-24s %-40s not run: needs compute capability 9.0\n", kernel_case.name.c_str(),
                   kernel_case.shape.c_str());
