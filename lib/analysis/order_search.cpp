@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 namespace cglint::analysis {
@@ -29,6 +30,7 @@ struct Loss {
   std::uint32_t loser = kNoNode;   // the tail without heir
   std::uint32_t winner = kNoNode;  // the earliest created tail that shares the join with it
   std::uint32_t join = kNoNode;
+  bool hopeless = false;  // the loser depends on the winner: no order creates it first
 };
 
 // The neighbours of each node, ascending and each once: slices of one array.
@@ -102,6 +104,7 @@ class Search {
       find_fresh_heads(given, before, result);
     }
     result.evaluations = evaluations_;
+    result.work = work_;
     return result;
   }
 
@@ -272,9 +275,9 @@ class Search {
 
   // --- losses and their cure ---
 
-  std::vector<Loss> find_losses(const Order& order, const StreamPrediction& prediction) const {
-    const std::vector<std::uint32_t> position = positions(order);
+  std::vector<Loss> find_losses(const Order& order, const std::vector<std::uint32_t>& position, const StreamPrediction& prediction) {
     std::vector<Loss> losses;
+    std::vector<std::uint32_t> earliest(n_, kNoNode);  // parent of a join, where it was asked for
     for (const std::uint32_t v : order) {
       if (prediction.nodes[v].fate != StreamFate::dies) continue;
       // The join that v could have had: a child that another parent was given, created before v. Prefer the
@@ -285,16 +288,74 @@ class Search {
         if (node.origin != StreamOrigin::handed_on && node.origin != StreamOrigin::opened_at_fork) continue;
         if (node.by == kNoNode || node.by == v || position[node.by] > position[v]) continue;
         if (loss.join != kNoNode && position[child] > position[loss.join]) continue;
-        loss = {v, kNoNode, child};
+        loss = {v, node.by, child};
       }
       if (loss.join == kNoNode) continue;
-      for (const std::uint32_t parent : parents_[loss.join]) {
-        if (position[parent] >= position[v]) continue;
-        if (loss.winner == kNoNode || position[parent] < position[loss.winner]) loss.winner = parent;
+      std::uint32_t& winner = earliest[loss.join];
+      if (winner == kNoNode) {
+        winner = *std::min_element(parents_[loss.join].begin(), parents_[loss.join].end(),
+                                   [&](std::uint32_t a, std::uint32_t b) { return position[a] < position[b]; });
       }
+      // Else all other parents were created after v, nodes without a stream that pass on one of an earlier node.
+      if (winner != v) loss.winner = winner;
       losses.push_back(loss);
     }
+    find_hopeless(order, position, losses);
     return losses;
+  }
+
+  // Which losers depend on their winner, for 64 losses in one walk over the edges between them. That depends on the graph alone, and is
+  // asked once.
+  void find_hopeless(const Order& order, const std::vector<std::uint32_t>& position, std::vector<Loss>& losses) {
+    const auto pair_of = [](const Loss& loss) { return std::uint64_t{loss.winner} << 32 | loss.loser; };
+    std::vector<const Loss*> open;  // by position of the loser
+    for (const Loss& loss : losses) {
+      if (!depends_.contains(pair_of(loss))) open.push_back(&loss);
+    }
+    std::vector<std::uint64_t> reached(open.empty() ? 0 : n_, 0);  // per position: losers that depend on the node there
+    for (std::size_t first = 0; first < open.size() && !worked_enough(); first += 64) {
+      const std::span<const Loss*> batch = std::span(open).subspan(first, std::min<std::size_t>(64, open.size() - first));
+      const std::uint32_t end = position[batch.back()->loser];
+      std::uint32_t begin = end;
+      for (std::size_t k = 0; k < batch.size(); ++k) {
+        reached[position[batch[k]->loser]] |= std::uint64_t{1} << k;
+        begin = std::min(begin, position[batch[k]->winner]);
+      }
+      for (std::uint32_t i = end; i > begin; --i) {
+        if (reached[i] == 0) continue;
+        const std::span<const std::uint32_t> parents = parents_[order[i]];
+        work_ += parents.size();
+        for (const std::uint32_t parent : parents) {
+          if (position[parent] >= begin) reached[position[parent]] |= reached[i];
+        }
+      }
+      for (std::size_t k = 0; k < batch.size(); ++k)
+        depends_[pair_of(*batch[k])] = (reached[position[batch[k]->winner]] >> k & 1) != 0;
+      std::fill(reached.begin() + begin, reached.begin() + end + 1, 0);
+      work_ += end - begin + 1;
+    }
+    for (Loss& loss : losses) {
+      const auto known = depends_.find(pair_of(loss));
+      loss.hopeless = known != depends_.end() && known->second;
+    }
+  }
+
+  // block_begin of every position.
+  std::vector<std::uint32_t> block_begins(const Order& order) const {
+    std::vector<std::uint32_t> begins(order.size(), 0);
+    std::uint32_t of_stream = 0, of_chain = 0;
+    for (std::uint32_t i = 0; i < order.size(); ++i) {
+      const std::uint32_t v = order[i];
+      const bool has_streams = !input_.capture_stream.empty();
+      if (i > 0) {
+        const std::uint32_t previous = order[i - 1];
+        const bool follows = std::binary_search(children_[previous].begin(), children_[previous].end(), v);
+        if (!follows || !has_streams || input_.capture_stream[previous] != input_.capture_stream[v]) of_stream = i;
+        if (!follows || children_[previous].size() > 1) of_chain = i;
+      }
+      begins[i] = has_streams && input_.capture_stream[v] >= 0 ? of_stream : of_chain;
+    }
+    return begins;
   }
 
   // The first position of the block that ends with the node at `end`: a run of creation order on one capture
@@ -318,35 +379,41 @@ class Search {
   // loser does not depend on moves behind the loser. Keeps dependencies: what moves is not an ancestor of
   // what it moves across.
   // `position` is the inverse of `order` and is kept so.
-  void mend(Order& order, std::vector<std::uint32_t>& position, const Loss& loss, bool whole_block) const {
+  void mend(Order& order, std::vector<std::uint32_t>& position, const Loss& loss, bool whole_block) {
     const std::uint32_t end = position[loss.loser], winner = position[loss.winner];
-    if (winner >= end) return;  // mended by an earlier move
+    if (loss.hopeless || winner >= end) return;  // nothing to gain, or mended by an earlier move
     const std::uint32_t begin = whole_block ? block_begin(order, winner) : winner;
-    std::vector<bool> needed(end - begin + 1, false);  // ancestors of the loser within the range, and itself
-    needed[end - begin] = true;
+    needed_.assign(end - begin + 1, 0);  // ancestors of the loser within the range, and itself
+    needed_[end - begin] = 1;
+    first_.clear();
+    second_.clear();  // both backwards
+    work_ += end - begin + 1;
     for (std::uint32_t i = end;; --i) {
-      if (needed[i - begin]) {
-        for (const std::uint32_t parent : parents_[order[i]]) {
-          if (position[parent] >= begin) needed[position[parent] - begin] = true;
+      const std::uint32_t v = order[i];
+      if (needed_[i - begin] != 0) {
+        const std::span<const std::uint32_t> parents = parents_[v];
+        work_ += parents.size();
+        for (const std::uint32_t parent : parents) {
+          if (position[parent] >= begin) needed_[position[parent] - begin] = 1;
         }
+        first_.push_back(v);
+      } else {
+        second_.push_back(v);
       }
       if (i == begin) break;
     }
-    if (needed[winner - begin]) return;  // the loser depends on the winner: nothing to gain
-    Order first, second;
-    for (std::uint32_t i = begin; i <= end; ++i) (needed[i - begin] ? first : second).push_back(order[i]);
-    std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), order.begin() + begin));
+    std::copy(second_.rbegin(), second_.rend(), std::copy(first_.rbegin(), first_.rend(), order.begin() + begin));
     for (std::uint32_t i = begin; i <= end; ++i) position[order[i]] = i;
   }
 
   // Losses that look alike: same labels, same distances.
-  Key key(const Order& order, const std::vector<std::uint32_t>& position, const Loss& loss) const {
+  Key key(const std::vector<std::uint32_t>& block_begins, const std::vector<std::uint32_t>& position, const Loss& loss) const {
     const auto label = [&](std::uint32_t node) {
       return input_.label.empty() ? static_cast<std::uint32_t>(input_.graph.kinds[node]) : input_.label[node];
     };
     const std::uint32_t winner = position[loss.winner];
     return {label(loss.loser), label(loss.winner), label(loss.join), position[loss.loser] - winner,
-            winner - block_begin(order, winner)};
+            winner - block_begins[winner]};
   }
 
   // --- the search ---
@@ -356,7 +423,7 @@ class Search {
     bool whole_block = true;
   };
 
-  Order apply(const Order& base, const std::vector<Step>& steps) const {
+  Order apply(const Order& base, const std::vector<Step>& steps) {
     Order order = base;
     std::vector<std::uint32_t> position = positions(order);
     for (const Step& step : steps) {
@@ -365,7 +432,19 @@ class Search {
     return order;
   }
 
-  [[nodiscard]] bool spent() const { return evaluations_ >= input_.max_evaluations; }
+  // The same for one step. False, and nothing in `order` to rely on, if the work that is allowed ended on the way.
+  bool try_step(const Order& base, const Step& step, Order& order) {
+    order = base;
+    std::vector<std::uint32_t> position = positions(order);
+    for (const Loss& loss : step.losses) {
+      if (worked_enough()) return false;
+      mend(order, position, loss, step.whole_block);
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool worked_enough() const { return work_ >= input_.max_work; }
+  [[nodiscard]] bool spent() const { return evaluations_ >= input_.max_evaluations || worked_enough(); }
 
   void improve(const Order& base) {
     constexpr int kMaxRounds = 24;
@@ -379,8 +458,8 @@ class Search {
     for (int round = 0; round < kMaxRounds && best.streams > input_.needed_streams && !spent(); ++round) {
       const std::vector<std::uint32_t> position = positions(current);
       std::map<Key, std::vector<Loss>> groups;
-      for (const Loss& loss : find_losses(current, prediction))
-        groups[key(current, position, loss)].push_back(loss);
+      const std::vector<std::uint32_t> blocks = block_begins(current);
+      for (const Loss& loss : find_losses(current, position, prediction)) groups[key(blocks, position, loss)].push_back(loss);
       std::vector<std::vector<Loss>> large_first;
       for (auto& [unused, losses] : groups) large_first.push_back(std::move(losses));
       std::stable_sort(large_first.begin(), large_first.end(),
@@ -402,7 +481,8 @@ class Search {
       Order chosen_order;
       StreamPrediction chosen_prediction;
       for (std::size_t i = 0; i < candidates.size() && !spent(); ++i) {
-        Order order = apply(current, {candidates[i]});
+        Order order;
+        if (!try_step(current, candidates[i], order)) break;
         if (order == current) continue;
         StreamPrediction there = predict(order);
         const Value worth = value(order, there);
@@ -453,6 +533,7 @@ class Search {
     for (const Step& step : accepted_) {
       for (const Loss& loss : step.losses) losses.push_back(&loss);
     }
+    const std::vector<std::uint32_t> blocks = block_begins(given);
     std::map<Key, OrderPattern> patterns;
     std::vector<bool> told(n_, false);
     std::stable_sort(losses.begin(), losses.end(), [&](const Loss* a, const Loss* b) {
@@ -480,7 +561,7 @@ class Search {
           move.crossed.push_back(v);
         }
       }
-      patterns[key(given, old_position, *loss)].moves.push_back(std::move(move));
+      patterns[key(blocks, old_position, *loss)].moves.push_back(std::move(move));
     }
     for (auto& [unused, pattern] : patterns) result.patterns.push_back(std::move(pattern));
     std::stable_sort(result.patterns.begin(), result.patterns.end(),
@@ -616,8 +697,12 @@ class Search {
   std::vector<bool> is_first_on_stream_;  // capture stream; empty where those are unknown
   std::vector<bool> adjacent_before_;
   std::optional<StreamPrediction> as_given_;  // of creation order, which is asked for more than once
+  std::unordered_map<std::uint64_t, bool> depends_;  // by winner and loser
+  std::vector<std::uint8_t> needed_;                 // scratch of mend, as the next
+  Order first_, second_;
   std::vector<Step> accepted_;
   std::uint32_t evaluations_ = 0;
+  std::uint64_t work_ = 0;  // nodes and edges walked to find and mend losses
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ struct OrderSearchInput {
   std::span<const std::uint32_t> label;  // equal for nodes that look alike (kernel name): helps grouping
   std::uint32_t needed_streams = 1;      // what the graph's width asks for; the search stops there
   std::uint32_t max_evaluations = 400;   // predictions, each O(nodes + edges)
+  std::uint64_t max_work = 200'000'000;  // nodes and edges walked to find and mend losses, beside the predictions
 };
 
 // One block that is to be recorded later. Nodes are creation indices of the graph as it is.
@@ -61,7 +62,8 @@ struct OrderSearchResult {
   Verdict verdict = Verdict::invalid;
   std::uint32_t streams_before = 0, streams_after = 0;
   std::uint32_t evaluations = 0;
-  bool cut_short = false;  // max_evaluations ended the search: there may be a better order
+  std::uint64_t work = 0;  // of max_work; what was found by then is still applied, so that it may be a little more
+  bool cut_short = false;  // max_evaluations or max_work ended the search: there may be a better order
   // Largest first. Empty where nodes were created before nodes that they wait for and no loss had to be mended.
   std::vector<OrderPattern> patterns;
   std::vector<OrderEdit> edits;        // verified: they keep every dependency and give streams_after

@@ -376,6 +376,95 @@ TEST(OrderSearch, MovesChildGraphsAsOneNode) {
   EXPECT_EQ(first.before, 3U);
 }
 
+// Whatever the kinds: what is found keeps the dependencies and is as good as it says.
+void expect_sound(const OrderSearchInput& input, const OrderSearchResult& result) {
+  std::vector<std::uint32_t> position(result.order.size());
+  for (std::uint32_t i = 0; i < result.order.size(); ++i) position[result.order[i]] = i;
+  std::vector<StreamNodeKind> kinds;
+  for (const std::uint32_t v : result.order) kinds.push_back(input.graph.kinds[v]);
+  std::vector<StreamEdge> edges;
+  for (const StreamEdge& edge : input.graph.edges) {
+    EXPECT_LT(position[edge.from], position[edge.to]);
+    edges.push_back({position[edge.from], position[edge.to], edge.type});
+  }
+  EXPECT_EQ(predict_stream_count({kinds, edges}), result.streams_after);
+  if (result.verdict == Verdict::improved) {
+    EXPECT_EQ(edited_order(kinds.size(), result.edits), result.order);
+  }
+}
+
+// The join of 1 gets the stream of 0 through an empty node that was created after 1.
+TEST(OrderSearch, AJoinThatIsTakenThroughAnEmptyNode) {
+  CaptureSketch sketch;
+  sketch.kinds.assign(5, StreamNodeKind::kernel);
+  sketch.kinds[2] = StreamNodeKind::empty;
+  sketch.edges = {{0, 2}, {1, 3}, {2, 3}};
+  OrderSearchInput input;
+  input.graph = sketch.graph();
+  expect_sound(input, search_order(input));
+}
+
+TEST(OrderSearch, AnswersForRandomKindsHold) {
+  std::mt19937 random(7);
+  int improved = 0;
+  for (int round = 0; round < 300; ++round) {
+    CaptureSketch sketch;
+    sketch.kinds.assign(20 + random() % 60, StreamNodeKind::kernel);
+    for (StreamNodeKind& kind : sketch.kinds) {
+      if (random() % 4 == 0) kind = random() % 2 == 0 ? StreamNodeKind::empty : StreamNodeKind::event_record;
+    }
+    for (std::uint32_t to = 1; to < sketch.kinds.size(); ++to) {
+      for (auto k = random() % 4; k > 0; --k) sketch.edges.push_back({static_cast<std::uint32_t>(random() % to), to});
+    }
+    OrderSearchInput input;
+    input.graph = sketch.graph();
+    const OrderSearchResult result = search_order(input);
+    if (result.verdict != Verdict::improved) continue;
+    ++improved;
+    expect_sound(input, result);
+  }
+  EXPECT_GT(improved, 50);
+}
+
+// Each node behind 20 random earlier ones: thousands of losses, hardly one of which can be mended.
+TEST(OrderSearch, DenseRandomGraphsTakeLittleWork) {
+  std::mt19937 random(3);
+  CaptureSketch sketch;
+  sketch.kinds.assign(5000, StreamNodeKind::kernel);
+  for (std::uint32_t to = 1; to < 5000; ++to) {
+    for (int k = 0; k < 20; ++k) sketch.edges.push_back({static_cast<std::uint32_t>(random() % to), to});
+  }
+  OrderSearchInput input;
+  input.graph = sketch.graph();
+  input.max_evaluations = 40;
+  const OrderSearchResult result = search_order(input);
+  expect_sound(input, result);
+  EXPECT_FALSE(result.cut_short);
+  EXPECT_LT(result.work, 50'000'000U) << "a walk per loss takes some billions";
+}
+
+// All first parents, then all second ones, then the joins: each loss really moves a thousand nodes.
+TEST(OrderSearch, WorkIsLimited) {
+  constexpr std::uint32_t kJoins = 1000;
+  CaptureSketch sketch;
+  sketch.kinds.assign(3 * kJoins, StreamNodeKind::kernel);
+  for (std::uint32_t i = 0; i < kJoins; ++i) {
+    sketch.edges.push_back({i, 2 * kJoins + i});
+    sketch.edges.push_back({kJoins + i, 2 * kJoins + i});
+  }
+  OrderSearchInput input;
+  input.graph = sketch.graph();
+  const OrderSearchResult whole = search_order(input);
+  expect_sound(input, whole);
+  EXPECT_FALSE(whole.cut_short);
+  EXPECT_GT(whole.work, 1'000'000U);
+  input.max_work = 100'000;
+  const OrderSearchResult cut = search_order(input);
+  expect_sound(input, cut);
+  EXPECT_TRUE(cut.cut_short);
+  EXPECT_LT(cut.work, 200'000U);
+}
+
 TEST(OrderSearch, RefusesACycle) {
   const std::vector<StreamNodeKind> kinds(2, StreamNodeKind::kernel);
   const std::vector<StreamEdge> edges{{0, 1}, {1, 0}};
