@@ -3,6 +3,7 @@
 
 usage: kernels_report.py [--check]     --check: exit 1 if the page is not what the file says
 """
+import collections
 import json
 import re
 import sys
@@ -42,7 +43,7 @@ def group(benches):
             tokens = re.search(r"\b(?:batch|rows)=(\d+)\b", shape)
             shape = " ".join((shape[:tokens.start()] + shape[tokens.end():]).split()) if tokens else shape
             key = (int(tokens[1]) if tokens else 0, case["bytes"], case["launches"])
-            kernels.setdefault(without_pdl(case["kernel"]), {}).setdefault(shape, {}).setdefault(key, {}).setdefault(not case["pdl"], case)
+            kernels.setdefault(without_pdl(case["kernel"]), {}).setdefault(shape, {}).setdefault(key, {}).setdefault(not case["pdl"], {**case, "commit": bench.get("commit")})
     return kernels
 
 
@@ -97,11 +98,13 @@ def page():
     first = {**document, **benches[0]}
     cases = [(key[0], case) for shapes in kernels.values() for keys in shapes.values() for key, cases in keys.items() for case in cases.values()]
     wrong = sum(not case["correct"] for _, case in cases)
+    later = collections.Counter(case["commit"] for _, case in cases if case["commit"])  # a bench that names its own commit was run later
+    later = "".join(f", {count} of them at {commit}" for commit, count in later.items())
     resident = [name for name, shapes in kernels.items() if not any(case["l2_defeated"] for keys in shapes.values() for cases in keys.values() for case in cases.values())]
     text = [
         "# What each kernel takes\n",
         f"Written by `tools/dev/kernels_report.py` from `{files[-1].name}`: {first['gpu']}, driver {first['driver']}, commit {first['commit']}, {first['date'][:10]}."
-        f" {len(cases)} cases of `cglint-kernel-bench`, {'all correct' if wrong == 0 else f'**{wrong} wrong**'}. How they are measured, what each",
+        f" {len(cases)} cases of `cglint-kernel-bench`{later}, {'all correct' if wrong == 0 else f'**{wrong} wrong**'}. How they are measured, what each",
         "kernel could reach at best and what was tried: [reference_models/kernels/README.md](../../reference_models/kernels/README.md).\n",
         f"us: median of {first['replays']} replays of a graph of {first['runs_per_graph']} calls, per call. MB: what must be read and written, once. Of copy: MB over the time, as a share of the",
         f"bandwidth of a device-to-device copy in the same run ({first['copy_bytes_per_s'] / 1e9:,.0f} GB/s, read and write counted). Times empty: the time over that of as many empty kernels launched the same",
