@@ -133,8 +133,24 @@ def lists(folder):
     check(len(json.loads(run("inspect", path, "--format", "json")[0])["inputs"][0]["graphs"]) == 250, "a long list in JSON")
 
 
+def nested(folder):
+    """Graphs each of which lies in the one before: what is asked of a graph with all that lie in it is asked of some, and the others say that it was not."""
+    depth, lines = 5000, ["digraph dot {"]
+    for graph in range(depth):
+        shape, label = ("rectangle", f"graph_{graph + 1}") if graph + 1 < depth else ("octagon", "_Z1kv")
+        lines.append(f'subgraph cluster_{graph} {{\nlabel="graph_{graph}" graph[style="dashed"];\n"graph_{graph}_node_0"[style="solid" shape="{shape}" label="0\n{label}\nnode handle: 0x{0x1000 + graph:016X}\n"];\n}}')
+    path = folder / "nested.dot"
+    path.write_text("\n".join(lines) + "\n}\n")
+    shown = json.loads(run("inspect", path, "--format", "json")[0])["inputs"][0]["graphs"]
+    outer, inner = shown[0], shown[-1]
+    check(outer["width"] == 1 and outer["streams_predicted"]["count"] == 1, f"the outermost: {outer}")
+    check(inner["width"] == 1 and "streams_predicted" in inner, f"the innermost: {inner}")
+    left = [graph for graph in shown if graph["width"] is None]
+    check(left and all("streams_predicted" not in graph and graph["prediction_note"] == "not computed: too many graphs of this recording lie in each other" for graph in left), f"{len(left)} graphs: {left[:1]}")
+
+
 with tempfile.TemporaryDirectory() as directory:
-    for part in (memory, timelines, lists):
+    for part in (memory, timelines, lists, nested):
         part(pathlib.Path(directory))
 if failures:
     print("\n".join(failures[:20]))

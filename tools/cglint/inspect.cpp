@@ -61,7 +61,41 @@ Json timeline_json(const analysis::TimelineStats& stats, const std::function<std
   return json;
 }
 
-Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::KernelIdentities& identities) {
+// The width and the streams are of a graph together with all child graphs in it: of graphs that lie in each other, each node again for
+// every graph around it. This many nodes of graphs with child graphs are looked at in all, the first of which are the outer ones' own.
+constexpr std::size_t kMostNestedNodes = 4'000'000;
+
+// Nodes of each graph with those of its child graphs, as far as kMostNestedNodes; 0 where it has none.
+base::IdVector<ir::GraphId, std::size_t> nested_sizes(const ir::Recording& recording) {
+  base::IdVector<ir::GraphId, std::size_t> sizes(recording.graphs.size(), 0);
+  base::IdVector<ir::GraphId, char> state(recording.graphs.size(), 0);  // 1: its child graphs are being looked at, 2: done
+  std::vector<ir::GraphId> waiting;
+  for (const ir::GraphId root : recording.graphs.ids()) {
+    waiting.push_back(root);
+    while (!waiting.empty()) {
+      const ir::GraphId id = waiting.back();
+      const ir::Graph* graph = recording.graphs[id].get();
+      if (graph == nullptr || state[id] == 2) {
+        waiting.pop_back();
+        continue;
+      }
+      const bool is_back = state[id] == 1;
+      state[id] = is_back ? 2 : 1;
+      std::size_t size = 0;
+      for (const ir::ChildGraphNode& child : graph->child_graphs) {
+        if (!recording.graphs.contains(child.body) || recording.graphs[child.body] == nullptr) continue;
+        if (!is_back && state[child.body] == 0) waiting.push_back(child.body);
+        size += std::max(recording.graphs[child.body]->node_count(), sizes[child.body]);
+      }
+      if (!is_back) continue;
+      sizes[id] = size == 0 ? 0 : std::min(graph->node_count() + size, kMostNestedNodes);
+      waiting.pop_back();
+    }
+  }
+  return sizes;
+}
+
+Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::KernelIdentities& identities, bool predicts) {
   const ir::Graph& graph = *recording.graphs[id];
   analysis::Analyses analyses(recording, id, identities);
   Json json;
@@ -100,15 +134,20 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
       launch_order += graph.data(edge).is_launch_order() ? 1 : 0;
     }
     if (programmatic + launch_order > 0) json["edges_by_type"] = {{"programmatic", programmatic}, {"launch_order", launch_order}};
-    const analysis::Width& width = analyses.width();
-    json["width"] = width.count;
-    if (!width.exact) json["width_is_upper_bound"] = true;
+    if (predicts) {
+      const analysis::Width& width = analyses.width();
+      json["width"] = width.count;
+      if (!width.exact) json["width_is_upper_bound"] = true;
+    } else {
+      json["width"] = nullptr;
+    }
     json["implied_edges"] = analyses.implied_edges().size();
     json["fork_join_regions"] = analyses.fork_join_regions().size();
     const analysis::CriticalPath& path = analyses.critical_path();
     json["critical_path"] = {{"nodes", path.path.size()}};
     if (path.measured) json["critical_path"]["us"] = us(path.length);
-    const analysis::PredictedStreams& predicted = analyses.predicted_streams();
+    static const analysis::PredictedStreams kNone{.note = "not computed: too many graphs of this recording lie in each other"};
+    const analysis::PredictedStreams& predicted = predicts ? analyses.predicted_streams() : kNone;
     if (predicted.available) json["streams_predicted"] = {{"count", predicted.count}, {"confidence", predicted.confidence}};
     if (!predicted.note.empty()) json["prediction_note"] = predicted.note;
   }
@@ -287,9 +326,12 @@ Json recording_json(const ir::Recording& recording) {
   std::vector<std::size_t> alike;  // beside `graphs`
   std::unordered_map<std::string, std::size_t> described;
   std::map<std::int64_t, std::int64_t> total;
+  const base::IdVector<ir::GraphId, std::size_t> nested = nested_sizes(recording);
+  std::size_t looked_at = 0;
   for (const ir::GraphId id : recording.graphs.ids()) {
     if (recording.graphs[id] == nullptr) continue;
-    Json item = graph_json(recording, id, identities);
+    looked_at += nested[id];
+    Json item = graph_json(recording, id, identities, nested[id] == 0 || looked_at <= kMostNestedNodes);
     if (item.contains("streams_measured"))
       for (const auto& [key, count] : item["streams_measured"]["histogram"].items()) total[std::stoll(key)] += count.get<std::int64_t>();
     const auto [place, is_new] = described.try_emplace(item.dump(-1, ' ', false, Json::error_handler_t::replace), graphs.size());

@@ -111,13 +111,15 @@ bool parse_number(std::string_view text, std::uint32_t& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// 0: unknown.
+// 0: unknown, or not to be caught.
 int signal_number(std::string_view name) {
   if (name.starts_with("SIG")) name.remove_prefix(3);
   if (name == "USR1") return SIGUSR1;
   if (name == "USR2") return SIGUSR2;
   std::uint32_t number = 0;
-  return parse_number(name, number) && number > 0 && number < 65 ? static_cast<int>(number) : 0;
+  struct sigaction now = {};
+  if (!parse_number(name, number) || number == SIGKILL || number == SIGSTOP || number > 64) return 0;
+  return sigaction(static_cast<int>(number), nullptr, &now) == 0 ? static_cast<int>(number) : 0;  // some are the C library's
 }
 
 // Takes the value of the option `name`. Returns what is wrong, or "".
@@ -133,7 +135,7 @@ std::string take_value(std::string_view name, std::string_view value, Options& o
     options.detach = value;
   } else if (name == "--flush-signal") {
     options.flush_signal = signal_number(value);
-    if (options.flush_signal == 0) return "--flush-signal knows no signal '" + std::string(value) + "'";
+    if (options.flush_signal == 0) return "--flush-signal needs a signal that can be caught, USR1, USR2 or a number, not '" + std::string(value) + "'";
   } else if (!parse_number(value, options.replays)) {
     return "--replays needs a number, not '" + std::string(value) + "'";
   }
@@ -325,6 +327,8 @@ std::string check_output(const std::string& out, bool is_folder) {
 // Whether cglint lint takes its options, which it says itself. Returns its exit code, 0 if it does. Signals stay as they are.
 int check_lint_options(const std::string& folder, const Options& options) {
   std::string program = folder + "/cglint", verb = "lint", check = "--check-options";
+  for (const std::string_view option : options.lint_options)
+    if (option == check) return complain("--check-options reads no recording: it is no option of a lint after --lint");
   if (access(program.c_str(), X_OK) != 0) return complain("--lint needs cglint, which is not in " + folder + ", beside this program");
   std::vector<char*> arguments{program.data(), verb.data(), check.data()};  // not last: an option without its value would take it
   arguments.insert(arguments.end(), options.lint_options.begin(), options.lint_options.end());

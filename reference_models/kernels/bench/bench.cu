@@ -177,6 +177,12 @@ int run_bench(const Options& options) {
 #ifdef CGLINT_HAS_MOE_CASES
   register_moe_cases(cases);
 #endif
+  if (std::none_of(cases.begin(), cases.end(), [&](const KernelCase& kernel_case) {
+        return is_wanted(options, kernel_case.name + " " + kernel_case.shape);
+      })) {
+    std::fprintf(stderr, "cglint-kernel-bench: no case has the text of a --filter\n");
+    return 2;
+  }
   if (options.list) {
     for (const KernelCase& kernel_case : cases) {
       const std::string title = kernel_case.name + " " + kernel_case.shape;

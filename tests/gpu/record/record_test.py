@@ -52,6 +52,7 @@ def arguments(program):
     for words, expected in ((["-o"], "needs a value"), (["--replays", "x", "--", "true"], "'x'"), (["--wrong", "--", "true"], "--wrong"),
                             (["--detach-after", "0", "--", "true"], "'0'"), (["--detach-after", "s", "--", "true"], "'s'"),
                             (["--flush-signal", "NO", "--", "true"], "'NO'"),
+                            *((["--flush-signal", number, "--", "true"], f"'{number}'") for number in ("0", "9", "19", "32", "65")),
                             (["--exec", "--lint", "--", "true"], "--exec"), ([], "no command"), (["--"], "no command")):
         code, _, err = run(*words, env=plain)
         check(code == 2 and expected in err and err.count("\n") == 1, f"{words}: {code} {err}")
@@ -167,7 +168,7 @@ def checks(program):
                                 (["--streams-from", "measured"], "--max-streams"), (["--option", "CG101"], "CODE.OPTION=VALUE"), (["--option", "CG101.none=1"], "none"), (["--fail-on", "all"], "--fail-on"),
                                 (["--kernel-table", "none.toml"], "none.toml"), (["--kernel-table", "table.toml"], "table.toml: line 2: kernel table format 2 is not 1"), (["--moe-config", "none"], "none"), (["--join"], "--join"),
                                 (["-o", "a", "-o", "b"], "--output"), (["-o", "there"], "there: cannot write: Is a directory"), (["-o", "none/report"], "none/report: cannot write"), (["-o", "file/report"], "cannot write"), (["-o", ""], "is empty"),
-                                (["--select", "CG1", "CG2"], "'CG2' is no option"), (["--format", "xml"], "xml"), (["--confidence", ""], "confidence")):
+                                (["--select", "CG1", "CG2"], "'CG2' is no option"), (["--format", "xml"], "xml"), (["--confidence", ""], "confidence"), (["--check-options"], "--check-options")):
             refused(expected, "--lint", *words)
         for words in ([], ["-q"], ["--select", "CG1,CG301"], ["--max-streams", "3", "--streams-from", "measured"], ["-o", "report"], ["-o", "file"], ["-o", "-"], ["-o", "/dev/null", "--format", "json"]):
             done, ran = run("--lint", *words)
