@@ -146,10 +146,13 @@ Json graph_json(const ir::Recording& recording, ir::GraphId id, const analysis::
     const analysis::CriticalPath& path = analyses.critical_path();
     json["critical_path"] = {{"nodes", path.path.size()}};
     if (path.measured) json["critical_path"]["us"] = us(path.length);
-    static const analysis::PredictedStreams kNone{.note = "not computed: too many graphs of this recording lie in each other"};
-    const analysis::PredictedStreams& predicted = predicts ? analyses.predicted_streams() : kNone;
-    if (predicted.available) json["streams_predicted"] = {{"count", predicted.count}, {"confidence", predicted.confidence}};
-    if (!predicted.note.empty()) json["prediction_note"] = predicted.note;
+    if (predicts) {
+      const analysis::PredictedStreams& predicted = analyses.predicted_streams();
+      if (predicted.available) json["streams_predicted"] = {{"count", predicted.count}, {"confidence", predicted.confidence}};
+      if (!predicted.note.empty()) json["prediction_note"] = predicted.note;
+    } else {
+      json["prediction_note"] = "not computed: too many graphs of this recording lie in each other";
+    }
   }
   const analysis::Layers& layers = analyses.layers();
   if (has_nodes) json["layers"] = {{"count", layers.count}, {"source", layer_source(layers.source)}};
